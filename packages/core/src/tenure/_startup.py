@@ -1,0 +1,86 @@
+"""The start: is the store one that locks can rely on, and is it fast enough for the ttl?"""
+
+import math
+import secrets
+from typing import Literal
+
+from tenure._keeper import Keeper
+from tenure._lease_machine import RENEWALS_PER_TTL
+from tenure.clock import Clock
+from tenure.errors import ConfigurationError
+from tenure.store import ChecksServer, Finding, LockStore
+
+__all__ = ["StartupCheck", "check_server", "measure_round_trip_s", "refuse_short_ttl"]
+
+StartupCheck = Literal["warn", "strict", False]
+"""What to do with findings: "warn" fails on fatal ones, "strict" on all, False does not look."""
+
+_CHECK_S = 3.0
+"""How long the check may take, in seconds: a start must not hang on a server that does not answer."""
+
+_PROBES = 3
+"""Round trips measured; the shortest counts. The first opens a connection, which no renewal has to."""
+
+
+async def check_server(store: LockStore, keeper: Keeper, mode: StartupCheck) -> list[Finding]:
+    """
+    Look at the store's server once, for at most three seconds.
+
+    Returns:
+        What was found and is no reason not to start.
+
+    Raises:
+        ConfigurationError: A finding makes locks impossible or unsafe; in strict mode, any finding.
+    """
+    if mode is False or not isinstance(store, ChecksServer):
+        return []
+    try:
+        findings = list(await keeper.call("check", store.check(), timeout_s=_CHECK_S))
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever a driver raises: the server could not be looked at
+        # The type alone: a driver's text may hold an address with a password in it.
+        findings = [
+            Finding(
+                "store-unreachable",
+                fatal=False,
+                message=f"The start-up check of {type(store).__name__} failed with {type(error).__name__}.",
+                remedy="See that the server is up and that its address and credentials are right.",
+            )
+        ]
+    if any(finding.fatal or mode == "strict" for finding in findings):
+        raise ConfigurationError(" ".join(str(finding) for finding in findings))
+    return findings
+
+
+async def measure_round_trip_s(store: LockStore, keeper: Keeper, clock: Clock) -> float:
+    """
+    Measure the store's round trip, in seconds: the release of a lock that nobody has, which changes nothing.
+
+    Returns:
+        The shortest of a few, or 0.0 where the store did not answer (the first acquire will say why).
+    """
+    shortest = math.inf
+    nobody = secrets.token_hex(16)
+    for _ in range(_PROBES):
+        sent_at = clock.now()
+        try:
+            await keeper.call("release", store.release(f"tenure:start:{nobody}", nobody), timeout_s=_CHECK_S)
+        except Exception:  # noqa: BLE001 -- a server that is down at the start may be up at the first acquire
+            return 0.0
+        shortest = min(shortest, clock.now() - sent_at)
+    return shortest
+
+
+def refuse_short_ttl(ttl_s: float, round_trip_s: float) -> None:
+    """
+    Refuse a ttl in which a lease could not be renewed.
+
+    Raises:
+        ConfigurationError: The ttl is shorter than three round trips to the store.
+    """
+    if ttl_s < RENEWALS_PER_TTL * round_trip_s:
+        raise ConfigurationError(
+            f"The ttl of {ttl_s:g} s is shorter than three round trips to the store ({round_trip_s:.3g} s each, as "
+            f"measured): no lease could be renewed in time. Give a ttl of {100 * round_trip_s:.2g} s or more."
+        )

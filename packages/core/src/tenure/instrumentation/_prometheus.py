@@ -1,0 +1,90 @@
+"""Events to Prometheus: counters and histograms without a key in any label."""
+
+from typing import Any, final
+
+from tenure.events import (
+    AcquireRefused,
+    Event,
+    JobSkipped,
+    JobStarted,
+    LeadershipAcquired,
+    LeadershipLost,
+    LeaseAcquired,
+    LeaseLost,
+    LeaseReleased,
+    LeaseRenewedLate,
+    ReleaseFailed,
+    RenewalFailed,
+)
+
+__all__ = ["PrometheusHook"]
+
+_HOLD_BUCKETS_S = (0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 1800, 7200, 86400)
+"""From a guarded write to a leadership of a day."""
+
+
+@final
+class PrometheusHook:
+    """
+    Counts events.
+
+    Jobs are few and named in code, so they may be labels; keys may not. `tenure_leading` is 1 on the instance that
+    leads an election: summed over the instances it is 1, and 2 is a split brain. Needs prometheus-client
+    (`pip install tenure[prometheus]`). Make one hook a registry.
+
+    Args:
+        registry: Where to; by default the library's own.
+    """
+
+    def __init__(self, registry: Any = None) -> None:
+        import prometheus_client as prometheus
+
+        registry = registry or prometheus.REGISTRY
+
+        def counter(name: str, text: str, *labels: str) -> Any:
+            return prometheus.Counter(f"tenure_{name}", text, labels, registry=registry)
+
+        self._acquired = counter("leases_acquired", "Leases granted.", "after")
+        self._refused = counter("acquires_refused", "Acquires that found the key held by another owner.")
+        self._released = counter("leases_released", "Leases given back.")
+        self._lost = counter("leases_lost", "Leases that ended under their holder. Alert on it.", "reason")
+        self._failed = counter("store_calls_failed", "Renewals and releases that had no answer.", "operation")
+        self._late = counter("renewals_late", "Renewals sent late: a blocked event loop.")
+        self._runs = counter("jobs_taken", "Jobs that this instance took over.", "job")
+        self._skips = counter("job_ticks_skipped", "Ticks of a job that did not run here.", "job", "reason")
+        self._wait = prometheus.Histogram("tenure_wait_seconds", "Time until a lease was granted.", registry=registry)
+        self._hold = prometheus.Histogram(
+            "tenure_hold_seconds", "Time that a lease was held.", buckets=_HOLD_BUCKETS_S, registry=registry
+        )
+        self._leading = prometheus.Gauge("tenure_leading", "Elections that this instance leads.", registry=registry)
+
+    def __call__(self, event: Event, /) -> None:  # noqa: C901 -- one case an event
+        """Count *event*."""
+        match event:
+            case LeaseAcquired(waited_s=waited_s, after=after):
+                self._acquired.labels(after or "unknown").inc()
+                self._wait.observe(waited_s)
+            case AcquireRefused():
+                self._refused.inc()
+            case LeaseReleased(held_s=held_s):
+                self._released.inc()
+                self._hold.observe(held_s)
+            case LeaseLost(reason=reason, held_s=held_s):
+                self._lost.labels(reason.value).inc()
+                self._hold.observe(held_s)
+            case RenewalFailed():
+                self._failed.labels("renew").inc()
+            case ReleaseFailed():
+                self._failed.labels("release").inc()
+            case LeaseRenewedLate():
+                self._late.inc()
+            case JobStarted(job=job):
+                self._runs.labels(job).inc()
+            case JobSkipped(job=job, reason=reason):
+                self._skips.labels(job, reason.name.lower()).inc()
+            case LeadershipAcquired():
+                self._leading.inc()
+            case LeadershipLost():
+                self._leading.dec()
+            case _:
+                pass
