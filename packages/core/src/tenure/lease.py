@@ -47,7 +47,7 @@ class LostSignal:
             The reason of the loss, or None where the lease was given back instead.
         """
         kept = self._lease._kept
-        if kept.reason is None and not self._lease._ended:
+        if kept.reason is None and not kept.released and not self._lease._ended:
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
             def resolve(_: LossReason | None) -> None:
@@ -174,6 +174,7 @@ class Lease:
                 f"The lease on {self.key!r} is given back by the guard that took it: leave the guard."
             )
         if not self.held:
+            await give_back_quietly(self)
             return False
         return bool(await self._give_back(self._kept, wait=True))
 
