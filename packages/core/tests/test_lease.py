@@ -1,13 +1,13 @@
 """The lease under slow, lost, hung and refused calls, a stalled loop and a suspend: rules R1 to R5."""
 
 import asyncio
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-
 from tenure import (
     InMemoryLockStore,
     LeaseLostError,
@@ -47,9 +47,7 @@ class World:
         self.inner = InMemoryLockStore(self.clock)
         self.store = FaultyStore(self.inner, clock=self.clock, without=options.pop("without", ()))
         self.events: list[Any] = []
-        self.locks = Locks(
-            self.store, ttl=TTL_S, instance="a", clock=self.clock, hooks=[self.events.append], **options
-        )
+        self.locks = Locks(self.store, ttl=TTL_S, instance="a", clock=self.clock, hooks=[self.events.append], **options)
 
     def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -279,14 +277,15 @@ async def test_after_a_fork_the_child_holds_nothing_and_says_so() -> None:
                 and isinstance(await _error_of(locks.try_acquire("other")), LeaseStateError)
             )
             os._exit(0 if told else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
         assert lease.held
 
 
-async def _error_of(call: Coroutine[Any, Any, Any]) -> Exception | None:
+async def _error_of(call: Coroutine[Any, Any, Any]) -> LeaseStateError | None:
     try:
         await call
-    except Exception as error:
+    except LeaseStateError as error:
         return error
     return None
 
@@ -323,10 +322,8 @@ async def test_a_body_that_swallows_its_cancellation_still_meets_the_loss() -> N
         with pytest.raises(LeaseLostError):
             async with locks.hold("k"):
                 world.store.on("renew").refuse()
-                try:
+                with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(60)
-                except asyncio.CancelledError:
-                    pass
         await asyncio.sleep(0)
 
 

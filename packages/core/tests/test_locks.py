@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
 from tenure import (
     ConfigurationError,
     Held,

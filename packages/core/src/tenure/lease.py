@@ -288,6 +288,12 @@ class LeaseScope:
 
         return watcher
 
+    def cut_short(self) -> None:
+        """Cancel the body because its `Locks` closes; its leases go on until it has ended, so that it may clean up."""
+        if self._lost is None and self.task is not None:
+            self._lost = self.leases[-1]
+            self.task.cancel()
+
     def _overdue(self) -> None:
         self._keeper.end(self.leases[-1]._kept, LeaseEvent.OVERDUE)
 
@@ -306,7 +312,8 @@ class LeaseScope:
         cancelled_from_outside = await self._take_cancellation_back(exc_type)
         # A loss that no timer could report: the process did not run, and the body's last line came first.
         lost = self._lost or next((lease for lease in self.leases if lease.lost.is_set), None)
-        error = None if lost is None else LeaseLostError(lost.key, lost.token, lost.lost.reason or LossReason.EXPIRED)
+        # A body that was cut short held its lease to the end, and the lease has no reason of its own.
+        error = None if lost is None else LeaseLostError(lost.key, lost.token, lost.lost.reason or LossReason.CLOSED)
         for lease in self._to_give_back:
             if not await give_back_quietly(lease) and error is None:
                 error = LeaseLostError(lease.key, lease.token, LossReason.REFUSED)

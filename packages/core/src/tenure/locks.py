@@ -332,9 +332,8 @@ class Locks:
     async def _close(self, caller: "asyncio.Task[Any] | None") -> None:
         try:
             await self._guards_end(caller, self._drain_s)
-            for scope in self._guards:
-                for lease in scope.leases:
-                    self._keeper.end(lease._kept, LeaseEvent.CLOSED)
+            for scope in list(self._guards):
+                scope.cut_short()
             await self._guards_end(caller, _UNWIND_S)
             await asyncio.gather(*(part.hand_back() for part in list(self._joined)), return_exceptions=True)
             await self._release_all()
