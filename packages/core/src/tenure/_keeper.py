@@ -174,6 +174,7 @@ class Keeper:
         self._timer: Timer | None = None
         self._timer_at = float("inf")
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._observer = clock if isinstance(clock, ObservesCalls) else None
         self.renewals = 0
         self.renewals_failed = 0
 
@@ -312,7 +313,8 @@ class Keeper:
         if kept.term is before:
             return
         if kept.term.state is LeaseState.HELD:
-            self._push(kept)
+            if kept.term.renew_at != before.renew_at:
+                self._push(kept)
             return
         kept.entry = 0
         self._kept.discard(kept)
@@ -336,8 +338,8 @@ class Keeper:
     def start(self, call: Awaitable[_T]) -> "asyncio.Task[_T]":
         """Start a store call as a task of its own, kept alive until it ends."""
         task = self.spawn(_as_coroutine(call))
-        if isinstance(self._clock, ObservesCalls):
-            self._clock.store_call_started(task)
+        if self._observer is not None:
+            self._observer.store_call_started(task)
         return task
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
