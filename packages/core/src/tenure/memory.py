@@ -6,6 +6,7 @@ everything else: three instances would each have their own, and all three would 
 """
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,8 +65,9 @@ class InMemoryLockStore:
         row = self._rows.get(key)
         if row is not None and row.owner is not None and row.expires_at > now:
             if row.owner != owner:
-                # Rounded up: a waiter that comes back a fraction early would find the lock still held.
-                return Held(expires_in_ms=max(1, -int(-(row.expires_at - now) * 1000 // 1)))
+                # Rounded up: a waiter that comes back a fraction early would find the lock still held. To the
+                # microsecond first, for the difference of two floats is a hair off.
+                return Held(expires_in_ms=math.ceil(round((row.expires_at - now) * 1000, 3)))
             row.expires_at = now + ttl_ms / 1000
             return Acquired(row.token, row.after)
         after: Ending | None = None

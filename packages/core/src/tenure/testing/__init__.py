@@ -1,0 +1,34 @@
+"""
+For tests: a clock that the test moves, a store that fails on request, and the contract of a store.
+
+- `ManualClock` for an application's tests: `await clock.advance("5m")` fires what falls due, in order, and waits
+  until each renewal has reached the store.
+- `FaultyStore` around any store: lost requests and replies, delays, hangs, what runs late.
+- `lock_store_contract()` for who writes a store: its cases, for any test runner; `lock_store_mutants()` proves
+  that they find what they look for.
+- `VirtualTimeLoop`, `LoopClock` and `run_virtual()` for simulations: time jumps, and a seed repeats the run.
+
+Nothing here needs a package beyond the standard library.
+"""
+
+from tenure.testing.clock import ManualClock
+from tenure.testing.contract import Case, lock_store_contract, run_all
+from tenure.testing.errors import DeadlockError, FaultError
+from tenure.testing.faults import FaultyStore
+from tenure.testing.mutants import Mutant, lock_store_mutants
+from tenure.testing.virtual_time import LoopClock, VirtualTimeLoop, run_virtual
+
+__all__ = [
+    "Case",
+    "DeadlockError",
+    "FaultError",
+    "FaultyStore",
+    "LoopClock",
+    "ManualClock",
+    "Mutant",
+    "VirtualTimeLoop",
+    "lock_store_contract",
+    "lock_store_mutants",
+    "run_all",
+    "run_virtual",
+]

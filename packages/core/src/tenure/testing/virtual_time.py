@@ -1,0 +1,157 @@
+"""
+An event loop on which time jumps: half a minute of renewals in a millisecond, and the same way every time.
+
+When nothing is ready to run, the loop sets its time to the next timer's and goes on. No socket, no thread and
+no signal can wake it, so a run depends on nothing but the program and the seed. With a seed, the callbacks
+that are ready in one turn run in an order drawn from it: other seeds, other interleavings, each replayable.
+Prior art: FoundationDB's simulator, trio's autojump clock, async-solipsism.
+"""
+
+import asyncio
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar, final
+
+from tenure.clock import Timer
+from tenure.testing.errors import DeadlockError
+
+__all__ = ["START_S", "LoopClock", "VirtualTimeLoop", "describe_task", "run_virtual"]
+
+_T = TypeVar("_T")
+
+START_S = 1_000_000.0
+"""
+Where a test's clock begins, in seconds. Not zero: a time of 0.0 is falsy, and code that takes a span for a
+time, or asks `if deadline:`, would pass. And far from zero: such a time lies a million seconds in the past.
+"""
+
+
+@final
+class VirtualTimeLoop(asyncio.BaseEventLoop):
+    """
+    An event loop whose time stands still while anything runs, and jumps to the next timer when nothing can.
+
+    A timer never runs early: `time()` reads exactly the moment that it was due. A wait that nothing can end
+    raises `DeadlockError` out of the run. Threads and sockets are refused: they live in real time.
+
+    Args:
+        seed: Where the order of what is ready in one turn is drawn from; None keeps asyncio's own order.
+    """
+
+    # asyncio's own state, which its type stubs leave out. The same in 3.11, 3.12 and 3.13.
+    _ready: "deque[asyncio.Handle]"
+    _scheduled: "list[asyncio.TimerHandle]"
+    _clock_resolution: float
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
+        self._rng = None if seed is None else random.Random(seed)  # noqa: S311 - replayable, not secret
+        self._selector = _JumpingSelector(self)
+        self._now = START_S
+        self.jump_to(START_S)
+
+    def time(self) -> float:
+        """Read the loop's time, in virtual seconds."""
+        return self._now
+
+    def jump_to(self, when: float) -> None:
+        """Set the time to *when*, unless it is past that already. The loop does so; a test has no need to."""
+        self._now = max(self._now, when)
+        # asyncio runs what is due before `time() + resolution`. One step of the float keeps a timer that is
+        # due a hair later waiting for its own moment, so that no callback ever reads a time before its own.
+        self._clock_resolution = math.ulp(self._now)
+
+    def jump_to_next_timer(self) -> None:
+        """Set the time to that of the next timer."""
+        # The timer's own number, not now + timeout: that sum can round to just below it.
+        self.jump_to(self._scheduled[0].when())
+
+    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]  # refuses whatever is passed
+        """Refuse: a thread runs in real time, and the loop would call its wait a deadlock."""
+        raise RuntimeError(
+            "A thread cannot run under virtual time: its result would come at a moment that no seed repeats. "
+            "Run this test on an ordinary event loop, or replace what needs the thread."
+        )
+
+    def _run_once(self) -> None:
+        if self._rng is not None and len(self._ready) > 1:
+            turn = list(self._ready)
+            self._rng.shuffle(turn)
+            self._ready.clear()
+            self._ready.extend(turn)
+        super()._run_once()  # type: ignore[misc]  # not in the stubs
+
+    def _process_events(self, event_list: Sequence[Any]) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps that could be woken."""
+
+
+class _JumpingSelector:
+    """Where an event loop would wait for the world."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> Sequence[Any]:
+        if timeout is None:
+            waiting = sorted(describe_task(task) for task in asyncio.all_tasks(self._loop))
+            raise DeadlockError(
+                "Nothing is ready, no timer is set, and nobody outside can wake a virtual-time loop: this would "
+                f"wait for ever. Waiting: {'; '.join(waiting) or 'no task'}."
+            )
+        if timeout > 0:
+            self._loop.jump_to_next_timer()
+        return ()
+
+
+def describe_task(task: "asyncio.Task[Any]") -> str:
+    """Say where *task* stands, without the arguments of any call: they may hold owners."""
+    stands: Any = task.get_coro()
+    names = [getattr(stands, "__qualname__", type(stands).__name__)]
+    frame = getattr(stands, "cr_frame", None)
+    while asyncio.iscoroutine(awaited := getattr(stands, "cr_await", None)):
+        stands = awaited
+        names.append(stands.__qualname__)
+        frame = stands.cr_frame or frame
+    where = "" if frame is None else f" ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
+    return " > ".join(names) + where
+
+
+@final
+class LoopClock:
+    """
+    The event loop's own time as a `tenure.clock.Clock`; under `VirtualTimeLoop`, virtual time.
+
+    Args:
+        loop: The loop to read; None means the running one at each call.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
+
+    def now(self) -> float:
+        """Read the loop's time, in seconds."""
+        return (self._loop or asyncio.get_running_loop()).time()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call *callback* once the loop's time reaches *when*."""
+        return (self._loop or asyncio.get_running_loop()).call_at(when, callback)
+
+
+def run_virtual(main: Callable[[], Coroutine[Any, Any, _T]], *, seed: int | None = None) -> _T:
+    """
+    Run *main* on a virtual-time loop of its own, and return what it returns.
+
+    Args:
+        main: An async function without arguments.
+        seed: As of `VirtualTimeLoop`; the same seed gives the same run.
+
+    Raises:
+        DeadlockError: The run came to a point that nothing can lead on from.
+    """
+    with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(seed)) as runner:
+        return runner.run(main())
