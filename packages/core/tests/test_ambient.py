@@ -32,11 +32,12 @@ def test_what_is_entered_here_is_meant(ambient: Ambient[One]) -> None:
 def test_the_innermost_is_meant_until_it_is_left(ambient: Ambient[One]) -> None:
     outer, inner = One(), One()
     ambient.enter(outer)
+    elsewhere().run(ambient.enter, another := One())
     before = ambient.enter(inner)
     assert before is outer
     assert ambient.get() is inner
     ambient.leave(inner, before)
-    assert ambient.get() is outer
+    assert ambient.get() is outer is not another
 
 
 def test_where_nothing_is_entered_the_error_says_what_to_do(ambient: Ambient[One]) -> None:
@@ -109,9 +110,12 @@ def test_two_that_are_left_in_the_order_of_their_entering_leave_nothing_behind(a
     one, two = One(), One()
     before_one = ambient.enter(one)
     before_two = ambient.enter(two)
+    elsewhere().run(ambient.enter, another := One())
     ambient.leave(one, before_one)
     assert ambient.get() is two
     ambient.leave(two, before_two)
+    assert ambient.get() is another
+    elsewhere().run(ambient.leave, another, None)
     with pytest.raises(LeaseStateError):
         ambient.get()
 

@@ -1,5 +1,6 @@
 """The idempotency machine: every pair by every caller, its rules on random lives of a record, and bugs they catch."""
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -67,6 +68,11 @@ def test_the_table_knows_every_call_by_every_caller_in_every_state() -> None:
 def test_a_call_is_answered_as_the_table_says(pair: tuple[RecordState, IdempotencyCall, Caller]) -> None:
     answer, state, writes, new_attempt = TABLE[pair]
     assert judge(*pair) == Verdict(answer, state, writes=writes, new_attempt=new_attempt)
+
+
+def test_a_verdict_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        judge(ABSENT, ACQUIRE, OTHER).writes = False  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("call", IdempotencyCall)

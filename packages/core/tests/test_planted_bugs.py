@@ -11,11 +11,13 @@ import dataclasses
 import importlib.util
 import os
 import pathlib
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
+
 from tenure import _acquirer, _keeper, jobs, locks
 from tenure import _lease_machine as machine
 from tenure import lease as lease_module
@@ -30,10 +32,16 @@ HERE = pathlib.Path(__file__).parent
 
 
 def facts_of(file: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"planted_{file}", HERE / f"{file}.py")
+    """Load the facts of *file*, once: a job that is declared twice under two module names is two jobs on one key."""
+    path = str(HERE / f"{file}.py")
+    loaded = next((module for module in sys.modules.values() if getattr(module, "__file__", None) == path), None)
+    if loaded is not None:
+        return loaded
+    spec = importlib.util.spec_from_file_location(f"planted_{file}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -48,7 +48,8 @@ class Ambient(Generic[_T]):
             ConfigurationError: Several are entered, none of them in this context.
         """
         here = self._here.get()
-        if here is not None:
+        # It may have been left in another context, which could not tell this one.
+        if here is not None and here in self._entered:
             return here
         entered = list(self._entered)
         if not entered:

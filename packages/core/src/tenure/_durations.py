@@ -8,7 +8,7 @@ would become a lock without a lifetime.
 import math
 import re
 from datetime import timedelta
-from decimal import Decimal
+from fractions import Fraction
 
 from tenure.errors import ConfigurationError
 
@@ -19,7 +19,11 @@ MAX_MS = 100 * 366 * 24 * 3600 * 1000
 """A hundred years. Longer is a mistake in units, and a timestamp that far away leaves PostgreSQL's range."""
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TEXT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_TEXT = re.compile(r"(\d{1,15}(?:\.\d{1,40})?)(ms|s|m|h|d)", re.ASCII)
+"""Digits enough for a hundred years in milliseconds; a number of a megabyte is not read at all."""
+
+_SHOWN = 40
+"""Characters of a value that an error shows."""
 _FIX = 'Give seconds as a number, a timedelta, or a string such as "30s" or "5m".'
 
 
@@ -40,13 +44,13 @@ def to_ms(value: Duration, *, name: str = "duration", at_least_ms: int = 1) -> i
             large, or not a whole number of milliseconds.
     """
     milliseconds = _exact_ms(value, name)
-    if milliseconds != milliseconds.to_integral_value():
-        raise ConfigurationError(f"{name} is {value!r}: it must be a whole number of milliseconds. {_FIX}")
+    if milliseconds.denominator != 1:
+        raise ConfigurationError(f"{name} is {_shown(value)}: it must be a whole number of milliseconds. {_FIX}")
     if milliseconds < at_least_ms:
-        raise ConfigurationError(f"{name} is {value!r}: it must be at least {at_least_ms} ms. {_FIX}")
+        raise ConfigurationError(f"{name} is {_shown(value)}: it must be at least {at_least_ms} ms. {_FIX}")
     if milliseconds > MAX_MS:
-        raise ConfigurationError(f"{name} is {value!r}: it must be at most a hundred years. {_FIX}")
-    return int(milliseconds)
+        raise ConfigurationError(f"{name} is {_shown(value)}: it must be at most a hundred years. {_FIX}")
+    return milliseconds.numerator
 
 
 def to_seconds(value: Duration, *, name: str) -> float:
@@ -75,24 +79,34 @@ def check_ttl_ms(ttl_ms: int) -> int:
         kind = type(ttl_ms).__name__
         raise ConfigurationError(f"ttl_ms is a {kind}: a store is told whole milliseconds as an int.")
     if not 1 <= ttl_ms <= MAX_MS:
-        raise ConfigurationError(f"ttl_ms is {ttl_ms}: it must be from 1 to {MAX_MS} (a hundred years).")
+        raise ConfigurationError(f"ttl_ms is {_shown(ttl_ms)}: it must be from 1 to {MAX_MS} (a hundred years).")
     return ttl_ms
 
 
-def _exact_ms(value: Duration, name: str) -> Decimal:
+def _exact_ms(value: Duration, name: str) -> Fraction:
     if isinstance(value, timedelta):
         microseconds = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-        return Decimal(microseconds) / 1000
+        return Fraction(microseconds, 1000)
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match is None:
-            raise ConfigurationError(f"{name} is {value!r}: it is no duration. {_FIX}")
-        return Decimal(match[1]) * _UNITS_MS[match[2]]
+            raise ConfigurationError(f"{name} is {_shown(value)}: it is no duration. {_FIX}")
+        return Fraction(match[1]) * _UNITS_MS[match[2]]
     if isinstance(value, bool) or not isinstance(value, int | float):
         kind = type(value).__name__
         raise ConfigurationError(f"{name} is of type {kind}: it is no duration. {_FIX}")
+    if isinstance(value, int):
+        return Fraction(int(value)) * 1000
     if not math.isfinite(value):
-        raise ConfigurationError(f"{name} is {value!r}: it must be finite. {_FIX}")
-    # repr() gives the shortest decimal that reads back as the same float, which is what the caller
-    # typed: 0.1 is 100 ms, although the float itself lies beside it.
-    return Decimal(repr(value)) * 1000
+        raise ConfigurationError(f"{name} is {_shown(value)}: it must be finite. {_FIX}")
+    # float's repr is the shortest decimal that reads back as the same float, which is what the caller typed: 0.1 is
+    # 100 ms, although the float itself lies beside it. A subclass may print itself in another way.
+    return Fraction(float.__repr__(value)) * 1000
+
+
+def _shown(value: Duration) -> str:
+    """Show *value* in an error, within bounds: Python itself refuses to print an int of thousands of digits."""
+    if isinstance(value, int) and abs(value) > 10**_SHOWN:
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value[:_SHOWN] if isinstance(value, str) else value)
+    return f"{text}…" if isinstance(value, str) and len(value) > _SHOWN else text

@@ -4,13 +4,21 @@ import math
 import secrets
 from typing import Literal
 
+from tenure._durations import Duration, to_ms
 from tenure._keeper import Keeper
 from tenure._lease_machine import RENEWALS_PER_TTL
 from tenure.clock import Clock
 from tenure.errors import ConfigurationError
 from tenure.store import ChecksServer, Finding, LockStore
 
-__all__ = ["StartupCheck", "check_server", "measure_round_trip_s", "refuse_short_ttl"]
+__all__ = [
+    "StartupCheck",
+    "check_server",
+    "measure_round_trip_s",
+    "refuse_no_store",
+    "refuse_short_ttl",
+    "store_timeout_s",
+]
 
 StartupCheck = Literal["warn", "strict", False]
 """What to do with findings: "warn" fails on fatal ones, "strict" on all, False does not look."""
@@ -18,8 +26,44 @@ StartupCheck = Literal["warn", "strict", False]
 _CHECK_S = 3.0
 """How long the check may take, in seconds: a start must not hang on a server that does not answer."""
 
+_STORE_TIMEOUT_S = 10.0
+"""How long a store call may take where nobody said otherwise, in seconds: longer than a failover takes."""
+
 _PROBES = 3
 """Round trips measured; the shortest counts. The first opens a connection, which no renewal has to."""
+
+
+def refuse_no_store(store: object) -> None:
+    """
+    Refuse what is no store, such as a URL.
+
+    Raises:
+        ConfigurationError: It lacks a method of the contract.
+    """
+    for method in ("acquire", "renew", "release"):
+        if not callable(getattr(store, method, None)):
+            raise ConfigurationError(
+                f"A {type(store).__name__} is no lock store: it has no {method}(). Pass a store, such as "
+                'open_store("postgresql+asyncpg://..."), or one of your own that keeps tenure.LockStore.'
+            )
+
+
+def store_timeout_s(store_timeout: Duration | None, ttl_s: float) -> float:
+    """
+    Read how long a store call may take, in seconds.
+
+    Raises:
+        ConfigurationError: It is no duration, or longer than the ttl.
+    """
+    if store_timeout is None:
+        return min(_STORE_TIMEOUT_S, ttl_s)
+    timeout_s = to_ms(store_timeout, name="store_timeout") / 1000
+    if timeout_s > ttl_s:
+        raise ConfigurationError(
+            f"store_timeout is {timeout_s:g} s and ttl is {ttl_s:g} s: a call that is waited for longer than a lease "
+            "lives cannot help it. Give a store_timeout of at most the ttl."
+        )
+    return timeout_s
 
 
 async def check_server(store: LockStore, keeper: Keeper, mode: StartupCheck) -> list[Finding]:

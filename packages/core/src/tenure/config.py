@@ -6,8 +6,10 @@ same job, and nothing would look wrong until accounting calls.
 """
 
 import contextlib
+import functools
 import os
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, Protocol, Self, cast, final
 
@@ -21,6 +23,7 @@ from tenure.store import LockStore
 __all__ = ["OpenedStore", "TenureConfig", "open_store"]
 
 _GROUP: Final = "tenure.stores"
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ENVIRONMENT: Final = "TENURE_ENVIRONMENT"
 
 _PLUGINS: Final = {"postgresql": "tenure-postgres", "postgres": "tenure-postgres", "valkey": "tenure-valkey"}
@@ -63,12 +66,13 @@ def open_store(url: str, *, allow_in_memory: bool = False, environment: str | No
         ConfigurationError: The URL has no scheme, no plugin for it is installed, or it is a store in memory in
             production. The message does not hold the URL, which may hold a password.
     """
-    scheme, separator, _ = url.partition("://")
-    if not separator or not scheme:
+    match = _SCHEME.match(url) if isinstance(url, str) else None  # type: ignore[redundant-expr]  # from a setting
+    if match is None:
         raise ConfigurationError(
             'A store URL begins with a scheme, such as "postgresql+asyncpg://", "valkey://" or "memory://"; this one '
             "has none."
         )
+    scheme = match[1]
     _refuse_memory_in_production(scheme, environment, allow_in_memory=allow_in_memory)
     # Imported here: it takes a third of the time that importing all of tenure does.
     from importlib.metadata import entry_points
@@ -160,10 +164,10 @@ class TenureConfig:
                 values[setting.name] = _read(setting.name, environ[variable], variable)
         if "store" not in values:
             raise ConfigurationError("TENURE_STORE is not set: give it the store's URL.")
-        try:
-            return cls(**values)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"In the environment (TENURE_…): {error}") from None
+        # One by one first, for an error that names its variable; then together, for the relations between them.
+        for name, value in values.items():
+            _named(f"TENURE_{name.upper()}", functools.partial(cls, **{"store": "", name: value}))
+        return cast("Self", _named("TENURE_TTL and TENURE_STORE_TIMEOUT", functools.partial(cls, **values)))
 
     @contextlib.asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Locks]:
@@ -186,6 +190,13 @@ class TenureConfig:
             )
             async with locks:
                 yield locks
+
+
+def _named(variable: str, make: Callable[[], object]) -> object:
+    try:
+        return make()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{variable}: {error}") from None
 
 
 def _read(name: str, text: str, variable: str) -> Any:

@@ -59,6 +59,11 @@ _HOW = {
 }
 
 
+def _plain(seconds: float) -> str:
+    """Say a time in plain figures: milliseconds where they matter, and no exponent."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".")
+
+
 class TenureError(Exception):
     """The parent of all errors of tenure; never raised itself."""
 
@@ -100,7 +105,7 @@ class LockNotAcquiredError(TenureError):
         self.waited_s = waited_s
 
     def __str__(self) -> str:
-        waited = f"after {self.waited_s:.3g} s of waiting" if self.waited_s > 0 else "and no wait was asked for"
+        waited = f"after {_plain(self.waited_s)} s of waiting" if self.waited_s > 0 else "and no wait was asked for"
         return f"Lock {self.key!r} is held by another owner, {waited}. Try again later, or pass a longer wait=."
 
 
@@ -162,7 +167,7 @@ class StoreTimeoutError(StoreError):
 
     def __str__(self) -> str:
         return (
-            f"The store did not answer {self.operation}() within {self.timeout_s:.3g} s; its outcome is unknown. "
+            f"The store did not answer {self.operation}() within {_plain(self.timeout_s)} s; its outcome is unknown. "
             "Look at the store's load and at its connection pool (a pool at its limit looks the same)."
         )
 

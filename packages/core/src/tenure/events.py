@@ -7,7 +7,7 @@ Durations are seconds on this process's clock.
 
 import enum
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, final
 
 from tenure.errors import LossReason
 
@@ -40,6 +40,7 @@ class SkipReason(enum.Enum):
     DRAINING = "this instance is shutting down"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LocksStarted:
     """A `Locks` was entered: the store in use, and how far it reaches."""
@@ -49,6 +50,7 @@ class LocksStarted:
     reach: Literal["process", "host", "cluster"]
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class StoreFinding:
     """The start-up check of the store found something that does not stop the start."""
@@ -58,6 +60,7 @@ class StoreFinding:
     remedy: str
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LocksClosed:
     """A `Locks` was left; everything was handed back, or is left to expire."""
@@ -65,6 +68,7 @@ class LocksClosed:
     instance: str
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LeaseAcquired:
     """A lease was granted."""
@@ -75,6 +79,7 @@ class LeaseAcquired:
     after: Literal["released", "expired"] | None
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class AcquireRefused:
     """A key was held by another owner for all of the wait."""
@@ -83,6 +88,7 @@ class AcquireRefused:
     waited_s: float
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class RenewalFailed:
     """A renewal ended without an answer (an error, not a refusal). It is tried again until the deadline."""
@@ -93,6 +99,7 @@ class RenewalFailed:
     """The type of the error, without its text: a driver's text may hold keys and owners."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LeaseRenewedLate:
     """A renewal was sent late: the event loop was blocked, or the process did not run."""
@@ -103,6 +110,7 @@ class LeaseRenewedLate:
     ttl_s: float
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
     """A lease ended under its holder. Alert on it: another instance may be in the same critical section."""
@@ -113,6 +121,7 @@ class LeaseLost:
     held_s: float
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LeaseReleased:
     """A lease was given back by its holder."""
@@ -122,6 +131,7 @@ class LeaseReleased:
     held_s: float
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class ReleaseFailed:
     """A release ended without an answer: the lock is free once its ttl has passed."""
@@ -132,6 +142,7 @@ class ReleaseFailed:
     """The type of the error, without its text."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class JobStarted:
     """This instance took a job's lease: every tick of the job runs here from now on."""
@@ -141,6 +152,7 @@ class JobStarted:
     token: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class JobSkipped:
     """A tick of a job did not run here."""
@@ -150,6 +162,7 @@ class JobSkipped:
     reason: SkipReason
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LeadershipAcquired:
     """This instance leads."""
@@ -158,6 +171,7 @@ class LeadershipAcquired:
     token: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LeadershipLost:
     """This instance led and does so no more. `reason` is None where it stepped down by itself."""

@@ -20,7 +20,7 @@ from tenure._keys import MAX_INSTANCE_LENGTH, check_instance, check_key
 from tenure._lease_machine import LeaseEvent
 from tenure._startup import StartupCheck
 from tenure.clock import Clock, SystemClock, wait_until
-from tenure.errors import ConfigurationError, LeaseStateError, LockNotAcquiredError
+from tenure.errors import LeaseStateError, LockNotAcquiredError
 from tenure.events import (
     AcquireRefused,
     Event,
@@ -36,9 +36,6 @@ from tenure.lease import Lease, LeaseScope
 from tenure.store import LockStore
 
 __all__ = ["Locks", "Statistics", "ambient_locks"]
-
-_STORE_TIMEOUT_S = 10.0
-"""How long a store call may take where nobody said otherwise, in seconds: longer than a failover takes."""
 
 _UNWIND_S = 1.0
 """How long closing waits, in seconds, for bodies that it cancelled to run their cleanup under their leases."""
@@ -144,7 +141,7 @@ class Locks:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        _refuse_no_store(store)
+        _startup.refuse_no_store(store)
         self.store = store
         self.ttl_ms = to_ms(ttl, name="ttl")
         self.instance = check_instance(instance or f"{socket.gethostname()}-{os.getpid()}"[-MAX_INSTANCE_LENGTH:])
@@ -163,7 +160,7 @@ class Locks:
             self.emit,
             self.rng,
             instance=self.instance,
-            store_timeout_s=_store_timeout_s(store_timeout, self.ttl_s),
+            store_timeout_s=_startup.store_timeout_s(store_timeout, self.ttl_s),
         )
         self._round_trip_s = 0.0
         self._pid = 0
@@ -431,24 +428,3 @@ class Locks:
 
     def __repr__(self) -> str:
         return f"<Locks {self.instance!r} on {type(self.store).__name__}, {self.phase.value}>"
-
-
-def _refuse_no_store(store: object) -> None:
-    for method in ("acquire", "renew", "release"):
-        if not callable(getattr(store, method, None)):
-            raise ConfigurationError(
-                f"A {type(store).__name__} is no lock store: it has no {method}(). Pass a store, such as "
-                'open_store("postgresql+asyncpg://..."), or one of your own that keeps tenure.LockStore.'
-            )
-
-
-def _store_timeout_s(store_timeout: Duration | None, ttl_s: float) -> float:
-    if store_timeout is None:
-        return min(_STORE_TIMEOUT_S, ttl_s)
-    timeout_s = to_ms(store_timeout, name="store_timeout") / 1000
-    if timeout_s > ttl_s:
-        raise ConfigurationError(
-            f"store_timeout is {timeout_s:g} s and ttl is {ttl_s:g} s: a call that is waited for longer than a lease "
-            "lives cannot help it. Give a store_timeout of at most the ttl."
-        )
-    return timeout_s
