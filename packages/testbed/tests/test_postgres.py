@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+
 from tenure_testbed import (
     PortTakenError,
     PostgresServer,

@@ -150,7 +150,7 @@ class Locks:
         self.phase = Phase.NEW
         self.claims = Claims()
         self._drain_s = to_seconds(drain, name="drain")
-        self._startup_check = startup_check
+        self._startup_check: StartupCheck = startup_check
         self._hooks = tuple(default_hooks() if hooks is None else hooks)
         self._keeper = Keeper(self.clock, self.emit, self.rng)
         self.acquirer = Acquirer(

@@ -60,7 +60,9 @@ class InMemoryLockStore:
 
     async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
         """Take *key* for *owner*, as the contract says."""
-        check_key(key), check_owner(owner), check_ttl_ms(ttl_ms)
+        check_key(key)
+        check_owner(owner)
+        check_ttl_ms(ttl_ms)
         now = self._clock.now()
         row = self._rows.get(key)
         if row is not None and row.owner is not None and row.expires_at > now:
@@ -80,7 +82,9 @@ class InMemoryLockStore:
 
     async def renew(self, key: str, owner: str, ttl_ms: int) -> bool:
         """Move the expiry of *key* to *ttl_ms* from now, if *owner* still holds it."""
-        check_key(key), check_owner(owner), check_ttl_ms(ttl_ms)
+        check_key(key)
+        check_owner(owner)
+        check_ttl_ms(ttl_ms)
         row = self._live(key, owner)
         if row is None:
             return False
@@ -89,7 +93,8 @@ class InMemoryLockStore:
 
     async def release(self, key: str, owner: str) -> bool:
         """Give *key* back, if *owner* still holds it."""
-        check_key(key), check_owner(owner)
+        check_key(key)
+        check_owner(owner)
         row = self._live(key, owner)
         if row is None:
             return False
