@@ -5,6 +5,7 @@ import contextvars
 import gc
 
 import pytest
+
 from tenure import ConfigurationError, LeaseStateError
 from tenure._ambient import Ambient
 

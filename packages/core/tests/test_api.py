@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+
 import tenure
 
 SOURCE = Path(tenure.__file__).parent

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+
 from tenure import ConfigurationError
 from tenure._claims import Claimant, Claims, ambient_claims
 

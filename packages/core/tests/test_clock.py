@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 import tenure.clock
 from tenure.clock import ObservesCalls, SystemClock, sleep_until, wait_until
 from tenure.testing import ManualClock, VirtualTimeLoop, run_virtual
@@ -49,7 +50,7 @@ def looks(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def until(condition: Callable[[], object]) -> None:
     """Poll *condition* on the real loop, within bounds."""
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 -- what a timer has done sets no event
+        while not condition():
             await asyncio.sleep(0.001)
 
 

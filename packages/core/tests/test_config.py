@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 import pytest
+
 from tenure import Acquired, ConfigurationError, Held, InMemoryLockStore, LeaseStateError
 from tenure.config import TenureConfig
 from tenure.events import Event
@@ -61,7 +62,8 @@ def test_settings_have_the_defaults_of_locks() -> None:
     ],
 )
 def test_settings_that_fit_together_are_accepted(settings: dict[str, Any]) -> None:
-    assert config(**settings)
+    made = config(**settings)
+    assert {name: getattr(made, name) for name in settings} == settings
 
 
 @pytest.mark.parametrize(
@@ -91,6 +93,11 @@ def test_a_setting_that_cannot_work_is_refused_when_it_is_made(settings: dict[st
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         config().ttl = 5  # type: ignore[misc]
+
+
+def test_settings_are_given_by_name() -> None:
+    with pytest.raises(TypeError):
+        TenureConfig("memory://")  # type: ignore[call-arg]
 
 
 def test_the_repr_of_settings_leaves_the_url_out() -> None:
@@ -186,6 +193,13 @@ def test_a_wrong_value_in_the_environment_is_refused_with_the_name_of_its_variab
     assert variable in str(refused.value)
     assert said in str(refused.value)
     assert SECRET not in "".join(traceback.format_exception(refused.value))
+
+
+def test_settings_from_the_environment_are_compared_with_each_other_and_not_with_defaults() -> None:
+    environ = {"TENURE_STORE": "memory://", "TENURE_TTL": "60", "TENURE_STORE_TIMEOUT": "45"}
+    assert TenureConfig.from_env(environ) == TenureConfig(store="memory://", ttl=60.0, store_timeout=45.0)
+    with pytest.raises(ConfigurationError, match=r"TENURE_STORE_TIMEOUT.* at most the ttl"):
+        TenureConfig.from_env(environ | {"TENURE_TTL": "44s"})
 
 
 # ------------------------------------------------------------------------------------------- opening

@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tenure import ConfigurationError
 from tenure._durations import MAX_MS, Duration, check_ttl_ms, to_ms, to_seconds
 

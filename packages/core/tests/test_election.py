@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+
 from tenure import ConfigurationError, InMemoryLockStore, LeaderElection, Lease, LeaseStateError, Locks, LossReason
 from tenure.events import LeadershipAcquired, LeadershipLost
 from tenure.store import ListsLocks

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tenure._election_machine import TRANSITIONS, CandidateEvent, CandidateState, step
 
 IDLE, CAMPAIGNING, LEADING, RESTING, STOPPED = CandidateState

@@ -1,11 +1,13 @@
 """Events: values that nobody can change, and in which nobody finds an owner."""
 
 import dataclasses
+import enum
 import pickle
 import typing
 from typing import Any, get_args, get_type_hints
 
 import pytest
+
 from tenure import LossReason, events
 from tenure.events import Event, LeaseAcquired, SkipReason
 
@@ -23,7 +25,7 @@ def example(kind: type[Any]) -> Any:
 def _value(hint: Any) -> Any:
     if hint in VALUES:
         return VALUES[hint]
-    if isinstance(hint, type):
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return next(iter(hint))
     # A Literal's first value; of a union, the value of its first member.
     first = get_args(hint)[0]

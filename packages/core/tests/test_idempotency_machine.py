@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tenure._idempotency_machine import (
     TRANSITIONS,
     Answer,

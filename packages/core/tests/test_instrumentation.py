@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
+
 from tenure import InMemoryLockStore, Locks, LossReason
 from tenure.events import (
     AcquireRefused,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+
 from tenure import (
     ConfigurationError,
     InMemoryLockStore,

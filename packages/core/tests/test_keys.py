@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tenure import ConfigurationError
 from tenure._keys import (
     MAX_INSTANCE_LENGTH,

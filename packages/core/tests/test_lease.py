@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+
 from tenure import (
     InMemoryLockStore,
     LeaseLostError,

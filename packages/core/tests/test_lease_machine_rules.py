@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tenure import LossReason
 from tenure._lease_machine import (
     MARGIN_SHARE,

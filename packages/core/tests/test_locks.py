@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from tenure import (
     ConfigurationError,
     Held,

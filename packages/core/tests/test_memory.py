@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
 from tenure import Acquired, ConfigurationError, Held, InMemoryLockStore
 from tenure.clock import SystemClock
 from tenure.memory import open_memory_store
@@ -43,6 +44,17 @@ async def test_an_expired_row_is_kept_for_its_token(store: InMemoryLockStore, cl
     first = await token_of(store, "invoices", "a:1", ttl_ms=1)
     await clock.advance(0.001)
     assert await token_of(store, "invoices", "b:1") > first
+
+
+async def test_at_the_very_moment_of_its_expiry_a_lock_exists_for_no_method(
+    store: InMemoryLockStore, clock: ManualClock
+) -> None:
+    await token_of(store, "invoices", "a:1", ttl_ms=1000)
+    await clock.advance(1)
+    assert await store.list_locks() == []
+    assert not await store.renew("invoices", "a:1", TTL_MS)
+    assert not await store.release("invoices", "a:1")
+    assert isinstance(await store.acquire("invoices", "b:1", TTL_MS), Acquired)
 
 
 async def test_tokens_grow_by_one_while_the_clock_stands_still(store: InMemoryLockStore) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from tenure import Acquired, ConfigurationError, InMemoryLockStore, open_store
 
 SECRET = "hunter2-canary"
@@ -151,18 +152,18 @@ def test_a_store_in_memory_is_refused_where_the_variable_says_production(monkeyp
 
 def test_the_argument_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_ENVIRONMENT", "production")
-    assert open_store("memory://", environment="staging")
+    assert isinstance(open_store("memory://", environment="staging"), InMemoryLockStore)
     monkeypatch.setenv("TENURE_ENVIRONMENT", "staging")
     assert refusal("memory://", environment="production")
 
 
 def test_a_store_in_memory_is_accepted_where_one_instance_says_so() -> None:
-    assert open_store("memory://", environment="production", allow_in_memory=True)
+    assert isinstance(open_store("memory://", environment="production", allow_in_memory=True), InMemoryLockStore)
 
 
 @pytest.mark.parametrize("environment", [None, "", "development", "test", "preproduction"])
 def test_a_store_in_memory_is_accepted_elsewhere(environment: str | None) -> None:
-    assert open_store("memory://", environment=environment)
+    assert isinstance(open_store("memory://", environment=environment), InMemoryLockStore)
 
 
 @pytest.mark.parametrize("url", ["Memory://", "MEMORY://x"])
@@ -171,8 +172,9 @@ def test_no_spelling_of_memory_gets_past_the_refusal(url: str) -> None:
 
 
 def test_a_store_that_the_instances_share_is_opened_in_production(install: Install) -> None:
-    install(Plugin("acme", lambda _: InMemoryLockStore()))
-    assert open_store("acme://db", environment="production")
+    shared = InMemoryLockStore()
+    install(Plugin("acme", lambda _: shared))
+    assert open_store("acme://db", environment="production") is shared
 
 
 def test_what_is_opened_can_be_closed() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
+
 from tenure import (
     ConfigurationError,
     InMemoryLockStore,

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from tenure import Acquired, Held, InMemoryLockStore, StoreReplyError
 from tenure.store import (
     MAX_TOKEN,
@@ -50,7 +51,8 @@ def test_a_token_that_no_fence_can_use_is_never_a_grant(token: int) -> None:
         check_acquire_reply(Acquired(token))
 
 
-def test_the_greatest_token_is_the_greatest_that_a_float_counts_by_one() -> None:
+def test_the_greatest_token_is_the_last_that_a_float_tells_from_its_neighbours() -> None:
+    assert MAX_TOKEN == 2**53 - 1
     assert float(MAX_TOKEN) + 1 == MAX_TOKEN + 1
     assert float(MAX_TOKEN + 1) + 1 == MAX_TOKEN + 1
 

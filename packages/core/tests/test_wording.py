@@ -5,6 +5,7 @@ import logging
 from typing import Any, Literal, get_args
 
 import pytest
+
 from tenure import LossReason
 from tenure.events import (
     AcquireRefused,

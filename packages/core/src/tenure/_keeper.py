@@ -19,7 +19,7 @@ import heapq
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
@@ -348,6 +348,12 @@ class Keeper:
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return task
+
+    async def together(self, works: Iterable[Coroutine[Any, Any, Any]]) -> None:
+        """Run *works* side by side and wait for their ends, however they end."""
+        tasks = [self.spawn(work) for work in works]
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

@@ -6,10 +6,9 @@ same job, and nothing would look wrong until accounting calls.
 """
 
 import contextlib
-import functools
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, Protocol, Self, cast, final
 
@@ -164,10 +163,16 @@ class TenureConfig:
                 values[setting.name] = _read(setting.name, environ[variable], variable)
         if "store" not in values:
             raise ConfigurationError("TENURE_STORE is not set: give it the store's URL.")
-        # One by one first, for an error that names its variable; then together, for the relations between them.
+        known = {"store": values.pop("store")}
+        made = cls(**known)
+        # Made anew with each variable, the ttl before what is compared with it: an error names the one it came with.
         for name, value in values.items():
-            _named(f"TENURE_{name.upper()}", functools.partial(cls, **{"store": "", name: value}))
-        return cast("Self", _named("TENURE_TTL and TENURE_STORE_TIMEOUT", functools.partial(cls, **values)))
+            known[name] = value
+            try:
+                made = cls(**known)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"TENURE_{name.upper()}: {error}") from None
+        return made
 
     @contextlib.asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Locks]:
@@ -190,13 +195,6 @@ class TenureConfig:
             )
             async with locks:
                 yield locks
-
-
-def _named(variable: str, make: Callable[[], object]) -> object:
-    try:
-        return make()
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{variable}: {error}") from None
 
 
 def _read(name: str, text: str, variable: str) -> Any:

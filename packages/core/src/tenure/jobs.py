@@ -358,7 +358,7 @@ class _JobLeases:
     async def hand_back(self) -> None:
         """Give the jobs' leases back, but for those whose run has only just started: these end by themselves."""
         owned, self._owned = self._owned, {}
-        await asyncio.gather(*(self._hand_back(key, lease) for key, lease in owned.items()))
+        await self._locks.together(self._hand_back(key, lease) for key, lease in owned.items())
 
     async def _hand_back(self, key: str, lease: Lease) -> None:
         rest_s = self._run_at.get(key, float("-inf")) + _FRESH_S - self._locks.clock.now()

@@ -6,7 +6,7 @@ import enum
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar, final
 
@@ -332,7 +332,7 @@ class Locks:
             for scope in list(self._guards):
                 scope.cut_short()
             await self._guards_end(caller, _UNWIND_S)
-            await asyncio.gather(*(part.hand_back() for part in list(self._joined)), return_exceptions=True)
+            await self.together(part.hand_back() for part in list(self._joined))
             await self._release_all()
             await self._keeper.close()
         finally:
@@ -355,7 +355,7 @@ class Locks:
         for kept in ending:
             self._keeper.end(kept, LeaseEvent.CLOSED)
         # An error is reported as an event, and the lock expires.
-        await asyncio.gather(*(self.acquirer.release(kept, trusted=False) for kept in ending), return_exceptions=True)
+        await self.together(self.acquirer.release(kept, trusted=False) for kept in ending)
 
     # ------------------------------------------------------------------------------- for recipes
 
@@ -405,6 +405,10 @@ class Locks:
     def spawn(self, work: Any) -> "asyncio.Task[Any]":
         """Run a recipe's own work as a task of the keeper."""
         return self._keeper.spawn(work)
+
+    async def together(self, works: Iterable[Coroutine[Any, Any, Any]]) -> None:
+        """Run *works* side by side as tasks of the keeper, and wait for their ends, however they end."""
+        await self._keeper.together(works)
 
     def emit(self, event: Event) -> None:
         """Count *event*, and tell the hooks of it."""

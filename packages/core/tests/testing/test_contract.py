@@ -7,6 +7,7 @@ from typing import Any
 from unittest import SkipTest
 
 import pytest
+
 from tenure.errors import ConfigurationError
 from tenure.memory import InMemoryLockStore
 from tenure.store import Acquired, ChecksServer, Held, ListsLocks, RenewsMany, WakesWaiters

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
 from tenure.errors import ConfigurationError
 from tenure.memory import InMemoryLockStore
 from tenure.store import (

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from tenure.errors import ConfigurationError
 from tenure.memory import InMemoryLockStore
 from tenure.store import Claim, RenewsMany

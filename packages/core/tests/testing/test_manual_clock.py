@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from tenure.clock import ObservesCalls, Timer, sleep_until, wait_until
 from tenure.errors import ConfigurationError
 from tenure.memory import InMemoryLockStore

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from unittest import SkipTest
 
 import pytest
+
 from tenure.store import Acquired, Claim, Ending, Held, LockRecord
 from tenure.testing import Case, Mutant, lock_store_mutants, run_virtual
 from tenure.testing.mutants.model import Row, SoundStore

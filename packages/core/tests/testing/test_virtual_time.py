@@ -2,6 +2,7 @@ import asyncio
 import time
 
 import pytest
+
 from tenure.clock import Clock, sleep_until
 from tenure.memory import InMemoryLockStore
 from tenure.store import Acquired, Held

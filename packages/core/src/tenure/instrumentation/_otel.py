@@ -26,7 +26,9 @@ class OpenTelemetryHook:
         meter = meter or metrics.get_meter("tenure")
         self._current_span = trace.get_current_span
         self._events = meter.create_counter("tenure.events", unit="{event}", description="What happened, by kind.")
-        self._wait = meter.create_histogram("tenure.wait", unit="s", description="Time until a lease was granted.")
+        self._wait = meter.create_histogram(
+            "tenure.wait", unit="s", description="Time until a lease was granted or refused."
+        )
         self._hold = meter.create_histogram("tenure.hold", unit="s", description="Time that a lease was held.")
 
     def __call__(self, event: Event, /) -> None:

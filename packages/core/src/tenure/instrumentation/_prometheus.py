@@ -28,9 +28,9 @@ class PrometheusHook:
     """
     Counts events.
 
-    Jobs are few and named in code, so they may be labels; keys may not. `tenure_leading` is 1 on the instance that
-    leads an election: summed over the instances it is 1, and 2 is a split brain. Needs prometheus-client
-    (`pip install tenure[prometheus]`). Make one hook a registry.
+    Jobs are few and named in code, so they may be labels; keys may not. `tenure_leading` is the number of elections
+    that the instance leads: summed over the instances it is the number of elections, and more is a split brain.
+    Needs prometheus-client (`pip install tenure[prometheus]`). Make one hook a registry.
 
     Args:
         registry: Where to; by default the library's own.

@@ -1,7 +1,7 @@
 """Events as sentences, for the log: one place, so that every log says the same."""
 
 import logging
-from typing import Final
+from typing import Final, assert_never
 
 from tenure.errors import LossReason
 from tenure.events import (
@@ -100,6 +100,8 @@ def sentence_of(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 -- one cas
             if loss is None:
                 return f'Stepped down from "{key}" (fencing token {token})'
             return f'Leads "{key}" no more (fencing token {token}): {_LOSSES[loss]}'
+        case _:
+            assert_never(event)
 
 
 def _ended(after: str) -> str:
