@@ -9,10 +9,12 @@ from typing import Any
 
 import asyncpg
 import pytest
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, update
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tenure import ConfigurationError, LeaseLostError, Locks, LossReason, open_store
+
+from tenure import ConfigurationError, LeaseLostError, LeaseStateError, Locks, LossReason, open_store
 from tenure.events import LeaseLost
-from tenure_postgres import PostgresLockStore, create_lock_engine, create_schema_sql
+from tenure_postgres import PostgresLockStore, create_lock_engine, create_schema_sql, fence, lease_guard
 from tenure_testbed import FaultProxy, PostgresServer
 
 TTL_S = 2.0
@@ -168,6 +170,18 @@ async def test_what_makes_locks_impossible_is_refused_at_the_start_with_its_fix(
         with pytest.raises(ConfigurationError, match="table") as caught:
             await Locks(store).__aenter__()
         assert "tenure_locks" in str(caught.value)
+
+
+async def test_a_write_under_a_lease_that_was_given_back_is_refused_before_it_is_sent(url: str) -> None:
+    stock = Table("stock", MetaData(), Column("id", Integer, primary_key=True), Column("token", BigInteger))
+    async with engine_on(url) as engine, Locks(PostgresLockStore(engine), ttl=30, hooks=[]) as locks:
+        async with locks.hold("stock") as lease:
+            assert fence(stock.c.token, lease).values == {"token": lease.token}
+        with pytest.raises(LeaseStateError, match="given back"):
+            fence(stock.c.token, lease).guard(update(stock))
+        async with engine.connect() as connection:
+            with pytest.raises(LeaseStateError, match="given back"):
+                await lease_guard(connection, lease)
 
 
 async def test_cycles_of_many_tasks_on_one_engine_leave_nothing_behind(url: str) -> None:

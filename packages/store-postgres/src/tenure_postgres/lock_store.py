@@ -1,0 +1,219 @@
+"""
+The lock store on PostgreSQL: one row a key, one statement a call.
+
+What each statement prevents stands in its file under `sql/`; how one is run, in `connection.py`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self, final
+
+from sqlalchemy import Table
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from tenure._durations import Duration, to_ms
+from tenure.errors import ConfigurationError, LeaseStateError
+from tenure.store import (
+    Acquired,
+    Claim,
+    Finding,
+    Held,
+    LockRecord,
+    Reach,
+    check_key,
+    check_owner,
+    check_ttl_ms,
+)
+from tenure_postgres.connection import Connections, Rows
+from tenure_postgres.errors import TokensExhaustedError
+from tenure_postgres.startup_check import check_server
+from tenure_postgres.statements import DEFAULT_TABLE, Statements
+from tenure_postgres.table import table_name_of
+
+__all__ = ["PostgresLockStore"]
+
+_PRUNE_AT_LEAST_MS = 60_000
+"""
+The youngest dead row that may be pruned: an acquisition that drew its token before the row was deleted has long
+been answered or refused by then, for it waits for a row no longer than `lock_timeout`, which is shorter.
+"""
+
+_LONGEST_LOCK_TIMEOUT_MS = 30_000
+"""Half of the above."""
+
+_PRUNE_BATCH = 1000
+"""Rows deleted in one transaction: a few milliseconds, during which their keys can be acquired by nobody."""
+
+
+@final
+class PostgresLockStore:
+    """
+    Locks in a table of the application's own PostgreSQL database.
+
+    Each method is one statement in a transaction of its own, at READ COMMITTED, on a connection of the engine's
+    pool. The server's clock decides what is expired. The table is created by the application's migrations
+    (`LockMixin`, `lock_table`, `create_schema_sql`), never by the store.
+
+    Args:
+        engine: An engine on asyncpg. Its settings for isolation and transactions do not matter; its pool does: a
+            call that waits for a connection is a renewal that comes late. `create_lock_engine` makes a small one
+            for locks alone.
+        table: The table's name, or the `Table` or mapped class of it.
+        schema: Its schema, or None for the one that the connections' search path finds it in.
+        lock_timeout: How long a call may wait for another session's lock on the row, at most half a minute. Longer
+            waits fail with SQLSTATE 55P03, and nothing is changed.
+        owns_engine: Whether `aclose()` disposes the engine. An engine that was handed over stays open.
+
+    Raises:
+        ConfigurationError: The engine is not asyncpg's, the table's name is no name, or the table has other columns
+            than the store writes.
+    """
+
+    reach: Reach = "cluster"
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        *,
+        table: str | Table | type[Any] = DEFAULT_TABLE,
+        schema: str | None = None,
+        lock_timeout: Duration = 2,
+        owns_engine: bool = False,
+    ) -> None:
+        self.table = table_name_of(table, schema)
+        self._connections = Connections(engine)
+        self._engine = engine
+        self._sql = Statements.of(self.table)
+        self._lock_timeout = _lock_timeout_text(lock_timeout)
+        self._owns_engine = owns_engine
+        self._closed = False
+
+    async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
+        """
+        Take *key* for *owner*, if no live lock of another owner is on it.
+
+        Returns:
+            `Acquired` with the token, or `Held`. The recorded owner of a live lock gets its token again and a fresh
+            ttl. `Held.expires_in_ms` is None where the key was taken by another while this call decided.
+
+        Raises:
+            ConfigurationError: The key, owner or ttl is outside the rules; nothing was sent.
+            UnreplicatedWriteError: The grant is on the primary alone: unknown.
+            TokensExhaustedError: The row's token is the greatest there is; nothing was written.
+            asyncpg.LockNotAvailableError: The row was locked for longer than `lock_timeout`; nothing was written.
+            Exception: What the driver or the pool raises. The outcome is unknown.
+        """
+        check_key(key)
+        check_owner(owner)
+        check_ttl_ms(ttl_ms)
+        [row] = await self._run(self._sql.acquire, key, owner, ttl_ms, self._lock_timeout)
+        if row["token"] is not None:
+            return Acquired(row["token"], row["after"])
+        if row["expires_in_ms"] is None and row["exhausted"]:
+            raise TokensExhaustedError
+        return Held(row["expires_in_ms"])
+
+    async def renew(self, key: str, owner: str, ttl_ms: int) -> bool:
+        """Move the expiry of *key* to *ttl_ms* from now, if *owner* still holds it. Raises as `acquire`."""
+        check_key(key)
+        check_owner(owner)
+        check_ttl_ms(ttl_ms)
+        return bool(await self._run(self._sql.renew, key, owner, ttl_ms, self._lock_timeout))
+
+    async def renew_many(self, claims: Sequence[Claim]) -> Sequence[bool | None]:
+        """
+        Renew each of *claims*, in one statement that waits for nobody.
+
+        Returns:
+            One answer a claim: True (renewed), False (refused), or None where another session has its row locked.
+        """
+        for claim in claims:
+            check_key(claim.key)
+            check_owner(claim.owner)
+            check_ttl_ms(claim.ttl_ms)
+        if not claims:
+            return []
+        rows = await self._run(
+            self._sql.renew_many,
+            [claim.key for claim in claims],
+            [claim.owner for claim in claims],
+            [claim.ttl_ms for claim in claims],
+        )
+        return [row["renewed"] for row in rows]
+
+    async def release(self, key: str, owner: str) -> bool:
+        """Give *key* back, if *owner* still holds it. Its row stays, with its token. Raises as `acquire`."""
+        check_key(key)
+        check_owner(owner)
+        return bool(await self._run(self._sql.release, key, owner, self._lock_timeout))
+
+    async def list_locks(self, prefix: str = "") -> Sequence[LockRecord]:
+        """List the live locks whose key begins with *prefix*, sorted by the bytes of their keys."""
+        if prefix:
+            check_key(prefix)
+        return [LockRecord(**row) for row in await self._run(self._sql.list_locks, prefix)]
+
+    async def prune(self, older_than: Duration = "7d") -> int:
+        """
+        Delete the rows of keys that nobody has locked for *older_than*.
+
+        A row costs about 150 bytes; prune where keys are made up as work comes (`order:4711`), not where they are
+        the names of jobs. The next token of a key without a row is the server's clock, which is past every token
+        that was pruned by *older_than* or more: a step back of the server's clock by less than that is harmless. A
+        row whose token is ahead of the clock stays. Needs the right to DELETE. Several may run at once.
+
+        Args:
+            older_than: At least a minute.
+
+        Returns:
+            How many rows were deleted.
+
+        Raises:
+            ConfigurationError: It is shorter than a minute.
+        """
+        older_than_ms = to_ms(older_than, name="older_than", at_least_ms=_PRUNE_AT_LEAST_MS)
+        pruned, last_key, batch = 0, "", _PRUNE_BATCH
+        while batch == _PRUNE_BATCH:
+            [row] = await self._run(self._sql.prune, older_than_ms, _PRUNE_BATCH, last_key)
+            batch, last_key = row["pruned"], row["last_key"]
+            pruned += batch
+        return pruned
+
+    async def check(self) -> Sequence[Finding]:
+        """Look at the server, the table and the role's rights, without writing; see `tenure_postgres.startup_check`."""
+        self._refuse_closed()
+        return await check_server(self._connections, self.table)
+
+    async def aclose(self) -> None:
+        """Close what the store opened itself: its engine, where it owns it. May be called again."""
+        if self._owns_engine and not self._closed:
+            self._closed = True
+            await self._engine.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> Literal[False]:
+        await self.aclose()
+        return False
+
+    def __repr__(self) -> str:
+        return f"PostgresLockStore(table={str(self.table)!r})"
+
+    async def _run(self, statement: str, *arguments: Any) -> Rows:
+        self._refuse_closed()
+        return await self._connections.run(statement, *arguments)
+
+    def _refuse_closed(self) -> None:
+        # A disposed engine opens a new pool when it is asked again: nobody would close that one.
+        if self._closed:
+            raise LeaseStateError("The store is closed: open a new one with open_store().")
+
+
+def _lock_timeout_text(lock_timeout: Duration) -> str:
+    milliseconds = to_ms(lock_timeout, name="lock_timeout")
+    if milliseconds > _LONGEST_LOCK_TIMEOUT_MS:
+        raise ConfigurationError(
+            f"lock_timeout is {lock_timeout!r}: it may be half a minute at most. A call that waits longer is a "
+            "renewal that comes too late."
+        )
+    return f"{milliseconds}ms"

@@ -1,0 +1,141 @@
+"""What the tests share: a database with the table, engines that are disposed, a person with psql."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from tenure_postgres import PostgresLockStore, create_schema_sql
+from tenure_testbed.postgres_access import PostgresAccess, database_of
+
+MakeEngine = Callable[..., AsyncEngine]
+
+
+@pytest.fixture
+async def make_engine(database_url: str) -> AsyncIterator[MakeEngine]:
+    """Make engines that are disposed after the test, on the test's database unless told otherwise."""
+    engines: list[AsyncEngine] = []
+
+    def make(url: str = database_url, **options: Any) -> AsyncEngine:
+        engines.append(create_async_engine(url, **options))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        await engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def shared_database(postgres_server: PostgresAccess) -> Iterator[str]:
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(database_of(url))
+
+
+_EMPTY = """
+DO $$
+DECLARE name text;
+BEGIN
+    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid();
+    FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+        EXECUTE format('DROP SCHEMA %I CASCADE', name);
+    END LOOP;
+    CREATE SCHEMA public;
+    GRANT USAGE ON SCHEMA public TO public;
+    EXECUTE format('ALTER DATABASE %I RESET ALL', current_database());
+END $$
+"""
+
+
+@pytest.fixture
+async def database_url(shared_database: str) -> str:
+    """
+    A database with the locks table in it, and nothing of the test before.
+
+    Emptied, not made anew: that takes a few milliseconds, and CREATE DATABASE a hundred.
+    """
+    async with connected(shared_database) as person:
+        await person.execute(_EMPTY)
+        await person.execute(create_schema_sql())
+    return shared_database
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Any]:
+    """A connection of asyncpg alone, past the store and SQLAlchemy."""
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""), timeout=10)
+    try:
+        yield connection
+    finally:
+        # terminate() and not close(): the server behind it may be gone, or hang.
+        connection.terminate()
+
+
+@pytest.fixture
+def connect() -> Callable[[str], Any]:
+    """`async with connect(url) as connection`, for tests with servers of their own."""
+    return connected
+
+
+@pytest.fixture
+async def person(database_url: str) -> AsyncIterator[Any]:
+    """A person with psql: looks at the table and locks rows in it."""
+    async with connected(database_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def locked_row(database_url: str) -> Callable[[str], Any]:
+    """`async with locked_row(key)`: somebody else's session has the row locked."""
+
+    @asynccontextmanager
+    async def lock(key: str) -> AsyncIterator[None]:
+        async with connected(database_url) as other, other.transaction():
+            await other.execute("SELECT FROM tenure_locks WHERE key = $1 FOR UPDATE", key)
+            yield
+
+    return lock
+
+
+@pytest.fixture
+def waits_for_a_row(person: Any, until: Callable[..., Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """Return once a session of the test's database waits for a lock."""
+    question = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return lambda: until(lambda: person.fetchval(question), "a call to wait for the row")
+
+
+@pytest.fixture
+def engine(make_engine: MakeEngine) -> AsyncEngine:
+    """An engine as an application has one: five connections and more, parameters not hidden."""
+    return make_engine()
+
+
+@pytest.fixture
+def store(engine: AsyncEngine) -> PostgresLockStore:
+    return PostgresLockStore(engine)
+
+
+@pytest.fixture
+def owner() -> Callable[[], str]:
+    """Draw an owner, as the engine does."""
+    return lambda: f"cat-store-1:{secrets.token_hex(16)}"
+
+
+@pytest.fixture
+def until() -> Callable[..., Awaitable[None]]:
+    """Poll until something holds; five seconds are plenty for a server on loopback."""
+
+    async def wait(holds: Callable[[], Awaitable[Any]], what: str, within_s: float = 5.0) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while not await holds():
+            assert loop.time() < deadline, f"waited {within_s} s for {what}"
+            await asyncio.sleep(0.01)
+
+    return wait

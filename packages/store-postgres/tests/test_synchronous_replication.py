@@ -1,0 +1,107 @@
+"""A wait for the synchronous standby that somebody cancels ends in a mere warning: such a write is no grant."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from tenure.store import Acquired, Claim
+from tenure_postgres import PostgresLockStore, UnreplicatedWriteError, create_schema_sql
+from tenure_postgres.connection import Session
+from tenure_testbed.postgres_pair import PostgresPair
+from tenure_testbed.pytest_plugin import or_skip
+
+Owner = Callable[[], str]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[PostgresPair]:
+    with or_skip(), PostgresPair(synchronous=True) as pair:
+        yield pair
+
+
+@pytest.fixture
+async def onlooker(pair: PostgresPair, connect: Any) -> AsyncIterator[Any]:
+    async with connect(pair.primary.url()) as connection:
+        await connection.execute(create_schema_sql())
+        await connection.execute("TRUNCATE tenure_locks")
+        yield connection
+    await asyncio.to_thread(pair.heal)
+
+
+@pytest.fixture
+def store(pair: PostgresPair, make_engine: Callable[..., AsyncEngine]) -> PostgresLockStore:
+    return PostgresLockStore(make_engine(pair.primary.url(), pool_size=1, max_overflow=0))
+
+
+@pytest.fixture
+def cancelled_in_the_wait(
+    pair: PostgresPair, onlooker: Any, until: Callable[..., Awaitable[None]]
+) -> Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]:
+    """Run a call while the standby is cut off, and cancel its wait as an operator would; then mend the link."""
+
+    async def run(call: Coroutine[Any, Any, Any]) -> Any:
+        await asyncio.to_thread(pair.cut_replication)
+        task = asyncio.create_task(call)
+        waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        await until(lambda: onlooker.fetchval(f"SELECT count(*) {waiting}"), "the call to wait for the standby")
+        await onlooker.execute(f"SELECT pg_cancel_backend(pid) {waiting}")
+        try:
+            return await task
+        finally:
+            await asyncio.to_thread(pair.heal)
+
+    return run
+
+
+async def test_an_acquire_whose_wait_was_cancelled_is_unknown_and_no_grant(
+    store: PostgresLockStore, owner: Owner, cancelled_in_the_wait: Any
+) -> None:
+    holder = owner()
+    with pytest.raises(UnreplicatedWriteError) as caught:
+        await cancelled_in_the_wait(store.acquire("job", holder, 60_000))
+    assert "standby" in str(caught.value)
+    assert holder not in f"{caught.value}{caught.value!r}"
+    # As the engine does behind an unknown outcome: an owner-checked release, and the key is free.
+    assert await store.release("job", holder)
+    assert isinstance(await store.acquire("job", owner(), 60_000), Acquired), "the warning was that call's alone"
+
+
+async def test_a_renewal_whose_wait_was_cancelled_is_unknown(
+    store: PostgresLockStore, owner: Owner, cancelled_in_the_wait: Any
+) -> None:
+    holder = owner()
+    await store.acquire("job", holder, 60_000)
+    with pytest.raises(UnreplicatedWriteError):
+        await cancelled_in_the_wait(store.renew("job", holder, 60_000))
+    with pytest.raises(UnreplicatedWriteError):
+        await cancelled_in_the_wait(store.renew_many([Claim("job", holder, 60_000)]))
+    assert await store.renew("job", holder, 60_000)
+
+
+async def test_it_is_found_where_the_call_is_a_transaction_of_its_own_too(
+    pair: PostgresPair, make_engine: Callable[..., AsyncEngine], owner: Owner, cancelled_in_the_wait: Any
+) -> None:
+    stricter = {"server_settings": {"default_transaction_isolation": "serializable"}}
+    store = PostgresLockStore(make_engine(pair.primary.url(), pool_size=1, connect_args=stricter))
+    with pytest.raises(UnreplicatedWriteError):
+        await cancelled_in_the_wait(store.acquire("job", owner(), 60_000))
+
+
+async def test_planted_a_store_that_hears_no_warnings_takes_it_for_a_grant(
+    store: PostgresLockStore, owner: Owner, cancelled_in_the_wait: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "_heard", lambda *_: None)
+    assert isinstance(await cancelled_in_the_wait(store.acquire("job", owner(), 60_000)), Acquired)
+
+
+async def test_a_server_that_keeps_its_warnings_to_itself_is_found_at_the_start(
+    pair: PostgresPair, onlooker: Any, make_engine: Callable[..., AsyncEngine]
+) -> None:
+    quiet = {"server_settings": {"client_min_messages": "error"}}
+    findings = await PostgresLockStore(make_engine(pair.primary.url(), connect_args=quiet)).check()
+    [finding] = [one for one in findings if one.fatal]
+    assert finding.code == "client-min-messages"
+    assert "client_min_messages to warning" in finding.remedy
