@@ -256,3 +256,37 @@ async def test_nothing_is_left_on_a_server_that_others_use() -> None:
     store = InMemoryLockStore(manual)
     await run_all(lock_store_contract(lambda: store, concurrent=4, rounds=2, advance_time=manual.advance))
     assert await store.list_locks() == []
+
+
+class LateStore:
+    """A store on a machine that stalls: its first answers come long after the locks that they speak of have ended."""
+
+    def __init__(self, inner: InMemoryLockStore, stalls: list[float]) -> None:
+        self._inner = inner
+        self._stalls = stalls
+        self.renew, self.release = inner.renew, inner.release
+
+    async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
+        if self._stalls:
+            await asyncio.sleep(self._stalls.pop())
+        return await self._inner.acquire(key, owner, ttl_ms)
+
+
+async def test_a_case_that_fails_for_want_of_a_timely_machine_is_tried_again() -> None:
+    stalls = [0.15, 0.0]
+    store = LateStore(InMemoryLockStore(), stalls)
+    [case] = [one for one in lock_store_contract(lambda: store, ttl_ms=200) if "until its ttl has passed" in one.name]
+    await case.run()
+    assert stalls == []
+
+
+async def test_a_store_that_breaks_the_rule_fails_however_often_it_is_tried() -> None:
+    class ForgetsAtOnce(LateStore):
+        async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
+            await asyncio.sleep(0.03)
+            return await self._inner.acquire(key, owner, 1)
+
+    store = ForgetsAtOnce(InMemoryLockStore(), [])
+    [case] = [one for one in lock_store_contract(lambda: store, ttl_ms=100) if "until its ttl has passed" in one.name]
+    with pytest.raises(AssertionError, match="half-way"):
+        await case.run()
