@@ -1,0 +1,1 @@
+"""The shop's database: engine, schema and migrations."""

@@ -1,0 +1,1 @@
+"""The shop's Alembic environment; its revisions are in `versions/`."""

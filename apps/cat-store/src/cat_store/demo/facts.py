@@ -1,0 +1,164 @@
+"""The report: what was measured, and what has to hold in it."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+__all__ = [
+    "Fencing",
+    "Kill",
+    "Report",
+    "Term",
+    "WithLocks",
+    "WithoutLocks",
+    "broken_facts",
+]
+
+_SLACK_S = 1.0
+"""What a takeover may take beyond the ttl and one tick, in seconds: process start-up plays no part in it."""
+
+_REPLICAS = 3
+
+
+class WithoutLocks(msgspec.Struct, frozen=True):
+    """
+    Three replicas without locks, at one tick.
+
+    Attributes:
+        batches: How many batches accounting booked.
+        full_counts: How many full counts the warehouse was asked for.
+        duplicate_invoices: How often an order was booked beyond its first time.
+    """
+
+    batches: int
+    full_counts: int
+    duplicate_invoices: int
+
+
+class WithLocks(msgspec.Struct, frozen=True):
+    """
+    Three replicas with locks.
+
+    Attributes:
+        batches: How many batches accounting booked for the first orders, over several ticks.
+        full_counts: How many full counts were begun while the first one went on, over several ticks.
+        skipped_ticks: How many ticks the replicas skipped meanwhile.
+        orders: How many orders were placed from then on to the end of the story.
+        duplicate_invoices: How often one of them was booked beyond its first time.
+        lost_orders: How many of them were never booked.
+    """
+
+    batches: int
+    full_counts: int
+    skipped_ticks: int
+    orders: int = 0
+    duplicate_invoices: int = 0
+    lost_orders: int = 0
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """
+    An owner killed after its upload was booked, before it could mark the orders.
+
+    Attributes:
+        takeover_s: From the kill to the end of the first run on another instance.
+        repeated_uploads: Uploads of its batch that accounting recognised.
+        new_batches: Batches that were booked for its orders besides.
+    """
+
+    takeover_s: float
+    repeated_uploads: int
+    new_batches: int
+
+
+class Term(msgspec.Struct, frozen=True):
+    """
+    An owner stopped with SIGTERM.
+
+    Attributes:
+        handover_s: From the signal to the end of the first run on another instance.
+        exit_code: How the stopped process ended.
+    """
+
+    handover_s: float
+    exit_code: int
+
+
+class Fencing(msgspec.Struct, frozen=True):
+    """
+    An owner paused between its reading and its write.
+
+    Attributes:
+        stale_writes_refused: Products whose late write the database refused.
+        final_stock_is_fresh: Whether the product that changed meanwhile kept the newer run's count and token.
+        stale_count: What the paused owner had read.
+        fresh_count: What the shelf had when the newer run counted.
+        paused_s: How long it was paused.
+    """
+
+    stale_writes_refused: int
+    final_stock_is_fresh: bool
+    stale_count: int
+    fresh_count: int
+    paused_s: float
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything that the demo measured, and what did not hold."""
+
+    store: str
+    ttl_s: float
+    tick_s: int
+    without_locks: WithoutLocks
+    with_locks: WithLocks
+    kill9: Kill
+    kill9_takeover_s: float
+    sigterm: Term
+    sigterm_handover_s: float
+    fencing: Fencing
+    took_s: float
+    broken: list[str] = []
+
+
+def broken_facts(report: Report) -> list[str]:
+    """Return a sentence for each fact of *report* that does not hold."""
+    return [*_of_without(report.without_locks), *_of_with(report.with_locks), *_of_deaths(report), *_of_fence(report)]
+
+
+def _of_without(facts: WithoutLocks) -> Iterator[str]:
+    if facts.batches != _REPLICAS:
+        yield f"Without locks accounting booked {facts.batches} batches, and not one for each of {_REPLICAS} replicas."
+    if facts.full_counts != _REPLICAS:
+        yield f"Without locks the warehouse counted {facts.full_counts} times, and not once for each replica."
+
+
+def _of_with(facts: WithLocks) -> Iterator[str]:
+    if facts.batches != 1:
+        yield f"With locks accounting booked {facts.batches} batches, and not one."
+    if facts.full_counts != 1:
+        yield f"With locks {facts.full_counts} full counts were begun at once, and not one."
+    if facts.duplicate_invoices:
+        yield f"With locks {facts.duplicate_invoices} invoices were booked twice."
+    if facts.lost_orders:
+        yield f"With locks {facts.lost_orders} of {facts.orders} orders were never booked."
+
+
+def _of_deaths(report: Report) -> Iterator[str]:
+    takeover_s = report.ttl_s + report.tick_s + _SLACK_S
+    if report.kill9_takeover_s > takeover_s:
+        yield f"The takeover after kill -9 took {report.kill9_takeover_s:.2f} s, over {takeover_s:g} s."
+    if report.kill9.repeated_uploads < 1 or report.kill9.new_batches:
+        yield "The batch of the killed owner was not seen through under its own id."
+    handover_s = report.tick_s + _SLACK_S
+    if report.sigterm_handover_s > handover_s:
+        yield f"The handover after SIGTERM took {report.sigterm_handover_s:.2f} s, over {handover_s:g} s."
+    if report.sigterm.exit_code:
+        yield f"The owner that got SIGTERM ended with code {report.sigterm.exit_code}."
+
+
+def _of_fence(report: Report) -> Iterator[str]:
+    facts = report.fencing
+    if facts.stale_writes_refused < 1:
+        yield "No late write of the paused owner was refused."
+    if not facts.final_stock_is_fresh:
+        yield "The paused owner's stale count replaced the fresh one."

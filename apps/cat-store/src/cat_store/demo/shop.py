@@ -1,0 +1,78 @@
+"""The demo's hand in the shop's database: customers who order, and somebody who looks at the stock."""
+
+import random
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import NamedTuple, Self
+from uuid import UUID
+
+from sqlalchemy import select
+
+from cat_store.database.engine import create_engine, create_sessions
+from cat_store.database.migrate import migrate
+from cat_store.inventory.catalogue import CATALOGUE
+from cat_store.inventory.models import Product
+from cat_store.orders.repository import OrderRepository
+
+__all__ = ["Shop", "Stock"]
+
+_CUSTOMERS = ("alice", "bob", "carol", "dave", "erin", "frank")
+
+
+class Stock(NamedTuple):
+    """What the products table has of one product."""
+
+    in_stock: int
+    token: int
+
+
+class Shop:
+    """
+    The shop's database, migrated and with products in it.
+
+    Attributes:
+        placed: Every order that was placed through this object.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_engine(url)
+        self._sessions = create_sessions(self._engine)
+        self._random = random.Random(20)  # noqa: S311 -- the same customers at every run
+        self.placed: list[UUID] = []
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as left:
+            left.push_async_callback(self._engine.dispose)
+            await migrate(self._engine)
+            async with self._sessions.begin() as session:
+                session.add_all(Product(id=item.id, name=item.name, price_cents=item.price_cents) for item in CATALOGUE)
+            left.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._engine.dispose()
+
+    async def place_orders(self, count: int) -> Sequence[UUID]:
+        """Place orders, all at once: the next export sees all of them or none."""
+        async with self._sessions.begin() as session:
+            orders = OrderRepository(session=session)
+            placed = []
+            for _ in range(count):
+                items = self._random.sample(CATALOGUE, k=2)
+                order = await orders.place(
+                    self._random.choice(_CUSTOMERS), {item.id: self._random.randint(1, 3) for item in items}
+                )
+                placed.append(order.id)
+        self.placed += placed
+        return placed
+
+    async def stock_of(self, product_id: str) -> Stock:
+        """Look at the stock of one product."""
+        async with self._sessions() as session:
+            row = (
+                await session.execute(select(Product.in_stock, Product.stock_token).where(Product.id == product_id))
+            ).one()
+        return Stock(row.in_stock, row.stock_token)

@@ -1,0 +1,148 @@
+"""The stage: servers, partners and three replicas, all started here and ended here, however the story ends."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cat_store.demo.journal import Journal
+from cat_store.demo.options import DemoOptions
+from cat_store.demo.partners import PartnersProcess
+from cat_store.demo.shop import Shop
+from cat_store.settings import PREFIX
+from tenure import open_store
+from tenure.store import ListsLocks, LockRecord
+from tenure_testbed import PostgresServer, Replica, ReplicaGroup, ServerStartError, ValkeyServer
+
+__all__ = ["INSTANCES", "Stage", "State", "open_stage"]
+
+INSTANCES: Final = ("cat-store-1", "cat-store-2", "cat-store-3")
+
+State = Literal["up", "paused", "gone"]
+
+# Three interpreters that start at once on a busy machine with two cores.
+_UP_WITHIN_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """
+    Everything that the scenes act on.
+
+    Attributes:
+        options: What the demo was asked for.
+        shop: The shop's database.
+        partners: The accounting system and the warehouse.
+        replicas: The replicas by name; none runs at first.
+        journal: What they log.
+        store: Where the locks are, to look at them.
+        environment: What every replica is told.
+    """
+
+    options: DemoOptions
+    shop: Shop
+    partners: PartnersProcess
+    replicas: Mapping[str, Replica]
+    journal: Journal
+    store: ListsLocks
+    environment: Mapping[str, str]
+
+    async def start(self, *, locks: bool) -> None:
+        """Start every replica, and return when each of them is up."""
+        mark = self.journal.mark
+        for name in INSTANCES:
+            await self.launch(name, locks=locks)
+        await self.journal.wait_until(
+            lambda: all(self._is_up_or_ended(name, mark) for name in INSTANCES),
+            "the start of every replica",
+            within_s=_UP_WITHIN_S,
+        )
+        for name in INSTANCES:
+            if not self.replicas[name].running:
+                raise ServerStartError(f"{name} ended:\n{self.replicas[name].output.tail()}")
+
+    async def launch(self, name: str, *, locks: bool = True) -> None:
+        """Start a replica, and do not wait for it: the others go on without it for a while."""
+        replica = self.replicas[name]
+        replica.env = {**self.environment, f"{PREFIX}INSTANCE": name, f"{PREFIX}LOCKS": "on" if locks else "off"}
+        await asyncio.to_thread(replica.start)
+
+    def _is_up_or_ended(self, name: str, mark: int) -> bool:
+        return not self.replicas[name].running or bool(self.journal.count("replica.up", after=mark, instance=name))
+
+    async def stop(self) -> None:
+        """Stop every replica as a deploy does, with SIGTERM, all at once."""
+        running = [replica for replica in self.replicas.values() if replica.running]
+        await asyncio.gather(*(asyncio.to_thread(replica.terminate) for replica in running))
+
+    def state_of(self, name: str) -> State:
+        """Whether a replica is up, paused or gone."""
+        replica = self.replicas[name]
+        if not replica.running:
+            return "gone"
+        return "paused" if replica.paused else "up"
+
+    async def locks(self) -> list[LockRecord]:
+        """Look at who holds what until when."""
+        return list(await self.store.list_locks())
+
+    async def owner_of(self, job: str) -> str | None:
+        """The instance that holds a job's lease, or None."""
+        return next((lock.instance for lock in await self.locks() if lock.key == f"{job}:owner"), None)
+
+    def arm_pause(self, name: str) -> None:
+        """Have a replica pause right before its next stock write."""
+        os.kill(self.replicas[name].pid, signal.SIGUSR1)
+
+
+@contextlib.asynccontextmanager
+async def open_stage(options: DemoOptions) -> AsyncIterator[Stage]:
+    """Start the servers and the partners, migrate and fill the database. Everything is ended when it is left."""
+    async with contextlib.AsyncExitStack() as left:
+        # With fsync, as a shop runs it: without, tenure warns at the start of every replica.
+        postgres, valkey, partners = PostgresServer(fsync=True), ValkeyServer(), PartnersProcess()
+        await asyncio.gather(*(left.enter_async_context(each) for each in (postgres, valkey, partners)))
+        database_url = await asyncio.to_thread(postgres.create_database, "cat_store")
+        shop = await left.enter_async_context(Shop(database_url))
+        store = await left.enter_async_context(open_store(database_url))
+        assert isinstance(store, ListsLocks), "every store that the demo offers can tell who holds what"
+        replicas = ReplicaGroup(len(INSTANCES), _replica)  # started by the scenes, with the settings of each
+        left.push_async_callback(asyncio.to_thread, replicas.close)
+        journal = await left.enter_async_context(Journal().reading())
+        for replica in replicas:
+            journal.follow(replica)
+        yield Stage(
+            options,
+            shop,
+            partners,
+            {replica.name: replica for replica in replicas},
+            journal,
+            store,
+            _environment(options, database_url, valkey.url(), partners),
+        )
+
+
+def _replica(index: int) -> Replica:
+    return Replica([sys.executable, "-m", "cat_store", "replica"], name=INSTANCES[index])
+
+
+def _environment(options: DemoOptions, database_url: str, valkey_url: str, partners: PartnersProcess) -> dict[str, str]:
+    settings = {
+        "DATABASE_URL": database_url,
+        "VALKEY_URL": valkey_url,
+        "ACCOUNTING_URL": partners.accounting_url,
+        "WAREHOUSE_URL": partners.warehouse_url,
+        "LOCK_TTL": f"{options.ttl_s:g}",
+        "DRAIN": "5",
+        "INVOICE_EXPORT_CRON": options.cron,
+        "STOCK_RECONCILIATION_CRON": options.cron,
+        "TIMEZONE": "UTC",
+        "LOG_LEVEL": "debug",  # skipped ticks are told at this level
+        "LOG_FORMAT": "json",
+        "REHEARSAL": "on",
+    }
+    return {f"{PREFIX}{name}": value for name, value in settings.items()}

@@ -1,0 +1,1 @@
+"""Products and their stock: the reconciliation with the warehouse's counts."""

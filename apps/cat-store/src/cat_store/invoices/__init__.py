@@ -1,0 +1,1 @@
+"""Invoices: the nightly export to the accounting system."""

@@ -1,0 +1,93 @@
+"""Reading and writing orders."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from uuid import UUID
+
+from advanced_alchemy.repository import SQLAlchemyAsyncRepository
+from sqlalchemy import Uuid, any_, func, literal, select, update
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from cat_store.inventory.models import Product
+from cat_store.orders.models import PLACED, Order, OrderLine
+
+__all__ = ["OrderRepository", "UnknownProductError"]
+
+
+class UnknownProductError(LookupError):
+    """
+    An order for products that the shop does not sell.
+
+    Attributes:
+        product_ids: Those products.
+    """
+
+    def __init__(self, product_ids: Sequence[str]) -> None:
+        super().__init__(f"The shop sells no {', '.join(product_ids)}.")
+        self.product_ids = tuple(product_ids)
+
+
+class OrderRepository(SQLAlchemyAsyncRepository[Order]):
+    """Orders, in the session of the caller, who commits."""
+
+    model_type = Order
+
+    async def place(self, customer: str, quantities: Mapping[str, int]) -> Order:
+        """
+        Place an order at today's prices.
+
+        Raises:
+            UnknownProductError: It asks for something that the shop does not sell.
+        """
+        rows = await self.session.execute(
+            select(Product.id, Product.price_cents).where(Product.id.in_(list(quantities)))
+        )
+        prices = {row.id: row.price_cents for row in rows}
+        if unknown := [product for product in quantities if product not in prices]:
+            raise UnknownProductError(unknown)
+        lines = [
+            OrderLine(product_id=product, quantity=quantity, price_cents=prices[product])
+            for product, quantity in quantities.items()
+        ]
+        total = sum(line.quantity * line.price_cents for line in lines)
+        return await self.add(Order(customer=customer, total_cents=total, lines=lines))
+
+    async def due(self) -> list[Order]:
+        """
+        Every placed order without an invoice and without a batch, oldest first.
+
+        Not "yesterday's orders": a night on which the export did not run is caught up by the next one.
+        """
+        return await self.get_many(
+            Order.status == PLACED,
+            Order.invoiced_at.is_(None),
+            Order.invoice_batch.is_(None),
+            order_by=[(Order.placed_at, False), (Order.id, False)],
+        )
+
+    async def unfinished(self) -> dict[str, list[Order]]:
+        """
+        The orders of each batch whose upload was begun and not seen through, by batch.
+
+        All of them, whatever became of one since: a batch that comes again must have the content of its first time.
+        """
+        orders = await self.get_many(
+            Order.invoiced_at.is_(None),
+            Order.invoice_batch.is_not(None),
+            order_by=[(Order.invoice_batch, False), (Order.placed_at, False), (Order.id, False)],
+        )
+        return {batch or "": list(group) for batch, group in groupby(orders, key=lambda order: order.invoice_batch)}
+
+    async def put_into_batch(self, order_ids: Sequence[UUID], batch_id: str) -> None:
+        """Write down in which batch orders are about to be uploaded, however many they are."""
+        await self.session.execute(
+            update(Order).where(Order.id == any_(literal(list(order_ids), ARRAY(Uuid)))).values(invoice_batch=batch_id)
+        )
+
+    async def mark_invoiced(self, batch_id: str) -> None:
+        """Write down that accounting has a batch."""
+        await self.session.execute(
+            update(Order)
+            .where(Order.invoice_batch == batch_id, Order.invoiced_at.is_(None))
+            .values(invoiced_at=func.now())
+        )

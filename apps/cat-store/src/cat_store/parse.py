@@ -1,0 +1,98 @@
+"""
+From the text of a variable to a setting. Each function returns the value or raises ValueError.
+
+A message continues the sentence "CAT_STORE_X (what it is for) …" and never repeats the text of a URL.
+"""
+
+import math
+import zoneinfo
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
+
+__all__ = ["cron", "name", "one_of", "seconds", "switch", "timezone", "url"]
+
+_ON = frozenset({"on", "true", "yes", "1"})
+_OFF = frozenset({"off", "false", "no", "0"})
+_LONGEST_NAME = 100
+# A day: longer than any drain or lease that somebody means, and milliseconds typed for seconds end up beyond it.
+_MOST_SECONDS = 86_400.0
+
+
+def url(*schemes: str) -> Callable[[str], str]:
+    """Return a reader of URLs with one of *schemes* and a host."""
+
+    def read(text: str) -> str:
+        wanted = " or ".join(f"{scheme}://" for scheme in schemes)
+        try:
+            parts = urlsplit(text)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            raise ValueError(f"is no URL: its host or port cannot be read; write {wanted}host:port/…") from None
+        if parts.scheme not in schemes:
+            raise ValueError(f"has the scheme {parts.scheme or 'none'!r}: it must begin with {wanted}")
+        if not host:
+            raise ValueError(f"has no host: write {wanted}host:port/…")
+        return text
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """Read a positive number of seconds, such as `30` or `2.5`."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"is {text!r}: write seconds as a number, such as 30 or 2.5") from None
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"is {text!r}: it must be more than 0 seconds")
+    if value > _MOST_SECONDS:
+        raise ValueError(f"is {text!r}: it must be at most {_MOST_SECONDS:.0f} seconds, a day")
+    return value
+
+
+def switch(text: str) -> bool:
+    """Read `on` or `off`."""
+    if text.lower() in _ON:
+        return True
+    if text.lower() in _OFF:
+        return False
+    raise ValueError(f"is {text!r}: write on or off")
+
+
+def name(text: str) -> str:
+    """Read a name that is safe in a queue's name and in a log line."""
+    if len(text) > _LONGEST_NAME or not all(c.isalnum() or c in "-_." for c in text):
+        raise ValueError(f"must have at most {_LONGEST_NAME} letters, digits, dots, dashes and underscores")
+    return text
+
+
+def cron(text: str) -> str:
+    """Read a cron expression of five fields, or six with the seconds last."""
+    if len(text.split()) not in (5, 6) or not croniter.is_valid(text):
+        raise ValueError(
+            f"is {text!r}: write a cron expression of five fields ('0 2 * * *'), "
+            "or six with the seconds last ('* * * * * */10')"
+        )
+    return text
+
+
+def timezone(text: str) -> str:
+    """Read the name of a time zone of the IANA database."""
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"is {text!r}: write a time zone's name, such as Europe/Warsaw or UTC") from None
+    return text
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return a reader of one of *words*."""
+
+    def read(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"is {text!r}: write one of {', '.join(words)}")
+        return text.lower()
+
+    return read

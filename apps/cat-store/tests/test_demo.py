@@ -1,0 +1,92 @@
+"""The whole story, as a person starts it: real servers, real partners, three real replicas."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tenure_testbed import PostgresServer, ServerUnavailableError, ValkeyServer
+from tenure_testbed.process import until
+from tenure_testbed.pytest_plugin import or_skip
+
+# Half a minute on an idle machine; most of it is the start of a dozen interpreters, which a busy one draws out.
+PATIENCE_S = 300
+
+
+@pytest.fixture
+def mark() -> str:
+    """A variable that everything started by the demo inherits, to find what it left behind."""
+    with or_skip():
+        if reason := PostgresServer.unavailable() or ValkeyServer.unavailable():
+            raise ServerUnavailableError(reason)
+    return f"TEST_MARK_{secrets.token_hex(8)}"
+
+
+def start_demo(mark: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "cat_store", "demo", "--headless", *arguments],
+        env={**os.environ, mark: "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def left_behind(mark: str) -> list[bytes]:
+    needle = mark.encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if needle in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes())
+        except OSError:
+            continue  # gone meanwhile, or another account's
+    return found
+
+
+def test_the_story_holds_on_three_real_replicas(mark: str, tmp_path: Path) -> None:
+    report = tmp_path / "demo.json"
+    demo = start_demo(mark, "--report", str(report))
+    told, _ = demo.communicate(timeout=PATIENCE_S)
+    assert demo.returncode == 0, told
+    lines = told.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "Without locks",
+        "With locks",
+        "kill -9 the owner",
+        "SIGTERM the owner",
+        "A paused owner wakes up",
+        "The books",
+        "Every fact holds.",
+    ]
+    facts = json.loads(report.read_text())
+    assert facts["store"] == "postgres"
+    assert facts["broken"] == []
+    assert facts["without_locks"] == {"batches": 3, "full_counts": 3, "duplicate_invoices": 6}
+    assert facts["with_locks"]["batches"] == facts["with_locks"]["full_counts"] == 1
+    assert facts["with_locks"]["duplicate_invoices"] == facts["with_locks"]["lost_orders"] == 0
+    assert facts["with_locks"]["orders"] > 5
+    assert (facts["ttl_s"], facts["tick_s"]) == (3.0, 2)
+    assert facts["kill9_takeover_s"] <= facts["ttl_s"] + facts["tick_s"] + 1
+    assert facts["kill9"]["repeated_uploads"] == 1
+    assert facts["sigterm_handover_s"] <= facts["tick_s"] + 1
+    assert facts["fencing"]["stale_writes_refused"] >= 1
+    assert facts["fencing"]["final_stock_is_fresh"] is True
+    assert left_behind(mark) == []
+
+
+def test_ctrl_c_ends_everything_that_the_demo_started(mark: str) -> None:
+    demo = start_demo(mark)
+    # Itself, its warden, the partners and three replicas: in the middle of the first scene.
+    until(lambda: len(left_behind(mark)) >= 6 or demo.poll() is not None, "the start of three replicas", PATIENCE_S)
+    demo.send_signal(signal.SIGINT)
+    told, _ = demo.communicate(timeout=PATIENCE_S)
+    assert demo.returncode == 130, told
+    assert "Traceback" not in told
+    assert left_behind(mark) == []

@@ -1,0 +1,54 @@
+"""The report: a demo whose facts do not hold must say so."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cat_store.demo.facts import Fencing, Kill, Report, Term, WithLocks, WithoutLocks, broken_facts
+
+HOLDS = Report(
+    store="postgres",
+    ttl_s=3.0,
+    tick_s=2,
+    without_locks=WithoutLocks(batches=3, full_counts=3, duplicate_invoices=6),
+    with_locks=WithLocks(batches=1, full_counts=1, skipped_ticks=8, orders=30),
+    kill9=Kill(takeover_s=6.0, repeated_uploads=1, new_batches=0),
+    kill9_takeover_s=6.0,
+    sigterm=Term(handover_s=3.0, exit_code=0),
+    sigterm_handover_s=3.0,
+    fencing=Fencing(stale_writes_refused=12, final_stock_is_fresh=True, stale_count=12, fresh_count=9, paused_s=5.0),
+    took_s=50.0,
+)
+
+
+def test_a_report_at_its_bounds_holds() -> None:
+    assert broken_facts(HOLDS) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "said"),
+    [
+        ("without_locks", "batches", 2, "booked 2 batches, and not one for each"),
+        ("without_locks", "full_counts", 1, "counted 1 times"),
+        ("with_locks", "batches", 2, "With locks accounting booked 2 batches"),
+        ("with_locks", "full_counts", 2, "2 full counts were begun"),
+        ("with_locks", "duplicate_invoices", 1, "1 invoices were booked twice"),
+        ("with_locks", "lost_orders", 1, "1 of 30 orders were never booked"),
+        ("kill9", "repeated_uploads", 0, "was not seen through under its own id"),
+        ("kill9", "new_batches", 1, "was not seen through under its own id"),
+        ("sigterm", "exit_code", -9, "ended with code -9"),
+        ("fencing", "stale_writes_refused", 0, "No late write"),
+        ("fencing", "final_stock_is_fresh", False, "stale count replaced the fresh one"),
+    ],
+)
+def test_each_fact_that_does_not_hold_is_reported(part: str, field: str, value: Any, said: str) -> None:
+    changed = msgspec.structs.replace(getattr(HOLDS, part), **{field: value})
+    (sentence,) = broken_facts(msgspec.structs.replace(HOLDS, **{part: changed}))
+    assert said in sentence
+
+
+@pytest.mark.parametrize(("field", "value"), [("kill9_takeover_s", 6.01), ("sigterm_handover_s", 3.01)])
+def test_a_takeover_over_its_bound_is_reported(field: str, value: Any) -> None:
+    (sentence,) = broken_facts(msgspec.structs.replace(HOLDS, **{field: value}))
+    assert f"took {value:.2f} s, over" in sentence
