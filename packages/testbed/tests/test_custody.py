@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from tenure_testbed import NotReachedError, Replica, process_table
 from tenure_testbed.custody import custody
 from tenure_testbed.process import until

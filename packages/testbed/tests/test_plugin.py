@@ -7,7 +7,6 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-
 from tenure_testbed import PostgresAccess, PostgresServer, ValkeyServer
 from tenure_testbed.postgres_access import database_of
 
@@ -18,7 +17,7 @@ def no_wheel():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tenure_testbed.postgres_install._PACKAGE", "no_such_wheel")
         patch.setattr("tenure_testbed.postgres_install._found", {})
-        patch.setattr("tenure_testbed.valkey_program._PACKAGE", "no_such_wheel")
+        patch.setattr("tenure_testbed.valkey._PACKAGE", "no_such_wheel")
         yield
 
 def test_postgres(postgres_url): ...

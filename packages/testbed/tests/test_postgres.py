@@ -9,7 +9,6 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-
 from tenure_testbed import (
     PortTakenError,
     PostgresServer,

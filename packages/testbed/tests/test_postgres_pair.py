@@ -7,7 +7,6 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
-
 from tenure_testbed import PostgresPair, ServerError
 from tenure_testbed.pytest_plugin import or_skip
 

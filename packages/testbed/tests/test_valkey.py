@@ -1,7 +1,6 @@
 """ValkeyServer on real servers."""
 
 import pytest
-
 from tenure_testbed import PortTakenError, ServerStartError, StatementError, ValkeyServer, free_port, process_table
 
 

@@ -33,14 +33,8 @@ from tenure_testbed.postgres import PostgresServer
 from tenure_testbed.postgres_access import PostgresAccess
 from tenure_testbed.postgres_pair import PostgresPair
 from tenure_testbed.replicas import Replica, ReplicaGroup
-from tenure_testbed.sentinel import Sentinel
 from tenure_testbed.server import Server
-from tenure_testbed.slot_migration import OpenSlot
-from tenure_testbed.valkey import RedisServer, ValkeyServer
-from tenure_testbed.valkey_cluster import ValkeyCluster
-from tenure_testbed.valkey_node import ValkeyNode
-from tenure_testbed.valkey_pair import ValkeyPair
-from tenure_testbed.valkey_sentinel import ValkeySentinel
+from tenure_testbed.valkey import ValkeyServer
 
 __all__ = [
     "Blackhole",
@@ -54,7 +48,6 @@ __all__ = [
     "Line",
     "Mode",
     "NotReachedError",
-    "OpenSlot",
     "Output",
     "Pass",
     "PgBouncer",
@@ -62,11 +55,9 @@ __all__ = [
     "PostgresAccess",
     "PostgresPair",
     "PostgresServer",
-    "RedisServer",
     "Replica",
     "ReplicaGroup",
     "Reset",
-    "Sentinel",
     "Server",
     "ServerError",
     "ServerStartError",
@@ -74,10 +65,6 @@ __all__ = [
     "Slice",
     "StatementError",
     "ThreadedFaultProxy",
-    "ValkeyCluster",
-    "ValkeyNode",
-    "ValkeyPair",
-    "ValkeySentinel",
     "ValkeyServer",
     "free_port",
 ]
