@@ -158,9 +158,9 @@ def nested_tasks_wait_for_themselves(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_cancellation_is_not_taken_back(patch: pytest.MonkeyPatch) -> None:
-    async def keeps(self: LeaseScope, exc_type: Any) -> bool:
+    async def keeps(self: LeaseScope, exc_type: Any) -> tuple[bool, None]:
         del self, exc_type
-        return False
+        return False, None
 
     patch.setattr(LeaseScope, "_take_cancellation_back", keeps)
 
@@ -182,9 +182,9 @@ def a_swallowed_cancellation_is_the_end_of_it(patch: pytest.MonkeyPatch) -> None
 def a_loss_wins_over_a_cancellation_from_outside(patch: pytest.MonkeyPatch) -> None:
     take = LeaseScope._take_cancellation_back
 
-    async def ignores(self: LeaseScope, exc_type: Any) -> bool:
+    async def ignores(self: LeaseScope, exc_type: Any) -> tuple[bool, None]:
         await take(self, exc_type)
-        return False
+        return False, None
 
     patch.setattr(LeaseScope, "_take_cancellation_back", ignores)
 

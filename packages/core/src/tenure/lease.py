@@ -309,7 +309,7 @@ class LeaseScope:
             self._timer.cancel()
         for lease, watcher in self._watchers:
             lease._kept.unwatch(watcher)
-        cancelled_from_outside = await self._take_cancellation_back(exc_type)
+        outside, undelivered = await self._take_cancellation_back(exc_type)
         # A loss that no timer could report: the process did not run, and the body's last line came first.
         lost = self._lost or next((lease for lease in self.leases if lease.lost.is_set), None)
         # A body that was cut short held its lease to the end, and the lease has no reason of its own.
@@ -317,22 +317,30 @@ class LeaseScope:
         for lease in self._to_give_back:
             if not await give_back_quietly(lease) and error is None:
                 error = LeaseLostError(lease.key, lease.token, LossReason.REFUSED)
-        if error is None or cancelled_from_outside:
+        if outside and undelivered is not None:
+            raise undelivered
+        if error is None or outside:
             return
         if exc_type is None or (self._lost is not None and issubclass(exc_type, asyncio.CancelledError)):
             raise error from exc
 
-    async def _take_cancellation_back(self, exc_type: type[BaseException] | None) -> bool:
-        """Take back the cancellation that a loss sent; returns whether somebody else cancelled the task too."""
+    async def _take_cancellation_back(
+        self, exc_type: type[BaseException] | None
+    ) -> tuple[bool, asyncio.CancelledError | None]:
+        """
+        Take back the cancellation that a loss sent.
+
+        Returns:
+            Whether somebody else cancelled the task too; and the cancellation, if the body ended before it came.
+        """
         if self._lost is None or self.task is None:
-            return False
+            return False, None
         outside = self.task.uncancel() > self._cancelling
         if exc_type is None or not issubclass(exc_type, asyncio.CancelledError):
             # The body ended before the cancellation reached it (or swallowed it). Before Python 3.13 uncancel()
             # does not take back one that was not delivered: it would hit the next await of an innocent.
             try:
                 await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                if outside:
-                    raise
-        return outside
+            except asyncio.CancelledError as undelivered:
+                return outside, undelivered
+        return outside, None

@@ -1,0 +1,242 @@
+"""The corners of the engine: what happens when two things happen at once."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tenure import Held, InMemoryLockStore, LeaseLostError, LeaseStateError, Locks, LossReason
+from tenure._lease_machine import LeaseEvent
+from tenure.events import LeaseLost
+from tenure.testing import FaultyStore, LoopClock, run_virtual
+
+TTL_S = 3.0
+
+
+def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    @functools.wraps(test)
+    def run() -> None:
+        run_virtual(lambda: within(600, test()))
+
+    del run.__wrapped__
+    return run
+
+
+async def within(seconds: float, body: Coroutine[Any, Any, None]) -> None:
+    """Under virtual time a wait that never ends costs no time and never ends: so end it."""
+    async with asyncio.timeout(seconds):
+        await body
+
+
+class JumpingClock:
+    """The loop's time, and jumps in it that no timer noticed: the process stood still."""
+
+    def __init__(self) -> None:
+        self._loop = LoopClock()
+        self.jumped_s = 0.0
+
+    def now(self) -> float:
+        return self._loop.now() + self.jumped_s
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Any:
+        return self._loop.call_at(when - self.jumped_s, callback)
+
+
+class World:
+    def __init__(self, **options: Any) -> None:
+        self.clock = JumpingClock()
+        self.inner = InMemoryLockStore(LoopClock())
+        self.store = FaultyStore(self.inner, clock=LoopClock())
+        self.events: list[Any] = []
+        self.locks = Locks(self.store, ttl=TTL_S, clock=self.clock, hooks=[self.events.append], **options)
+
+    def losses(self) -> list[LossReason]:
+        return [event.reason for event in self.events if isinstance(event, LeaseLost)]
+
+
+@virtual
+async def test_a_failure_that_is_heard_after_a_standstill_is_a_loss_and_not_one_more_try() -> None:
+    world = World()
+    async with world.locks as locks:
+        lease = await locks.acquire("k")
+
+        def stand_still() -> Exception:
+            world.clock.jumped_s += 10
+            return ConnectionError()
+
+        world.store.on("renew").fail(stand_still, times=1)
+        assert await lease.lost.wait() is LossReason.STALLED
+        assert world.store.calls["renew"] == 1
+
+
+@virtual
+async def test_a_retry_that_would_come_after_the_deadline_is_not_sent_beside_a_call_under_way() -> None:
+    world = World()
+    async with world.locks as locks:
+        lease = await locks.acquire("k")
+        world.store.on("renew").hang(times=1)
+        world.store.on("renew").slow_request(0.965)
+        world.store.on("renew").lose_request()
+        assert await lease.lost.wait() is LossReason.EXPIRED
+        assert world.store.calls["renew"] == 2
+        world.store.heal()
+
+
+@virtual
+async def test_a_child_of_the_process_reads_the_lease_as_forked() -> None:
+    world = World()
+    async with world.locks as locks:
+        lease = await locks.acquire("k")
+        ours, lease._kept._pid = lease._kept._pid, -1
+        assert not lease.held
+        assert lease.lost.reason is LossReason.FORKED
+        lease._kept._pid = ours
+        assert lease.held
+
+
+@virtual
+async def test_an_abandoned_call_that_was_told_held_is_followed_by_no_release() -> None:
+    world = World()
+    async with world.locks as locks:
+        await world.inner.acquire("k", "other:1", 60_000)
+        world.store.on("acquire").slow_reply(0.5)
+        sent = world.store.calls["release"]
+        asking = asyncio.get_running_loop().create_task(locks.try_acquire("k"))
+        await asyncio.sleep(0.1)
+        asking.cancel()
+        await asyncio.sleep(1)
+        assert asking.cancelled()
+        assert world.store.calls["release"] == sent
+
+
+@virtual
+async def test_a_waiter_that_is_told_nothing_of_the_time_left_polls() -> None:
+    world = World()
+    async with world.locks as locks:
+        world.store.on("acquire").answer(Held(None), times=3)
+        lease = await locks.acquire("k", wait=10)
+        assert lease.held
+        assert world.store.calls["acquire"] == 4
+
+
+@virtual
+async def test_a_key_that_the_store_lost_can_be_taken_again_and_the_first_lease_is_refused() -> None:
+    world = World()
+    async with world.locks as locks:
+        first = await locks.acquire("k")
+        world.inner._rows.clear()
+        second = await asyncio.get_running_loop().create_task(locks.acquire("k"))
+        assert await first.lost.wait() is LossReason.REFUSED
+        assert second.held
+        # The loss of the first did not make this forget the second.
+        third = asyncio.get_running_loop().create_task(_hold_twice(locks))
+        with pytest.raises(LeaseStateError, match="holds 'other' already"):
+            await third
+
+
+async def _hold_twice(locks: Locks) -> None:
+    async with locks.hold("other"), locks.hold("other"):
+        pass
+
+
+@virtual
+async def test_a_lease_that_ended_is_not_left_to_expire_a_second_time() -> None:
+    world = World()
+    async with world.locks as locks:
+        lease = await locks.acquire("k")
+        await lease.release()
+        sent = world.store.calls["renew"]
+        await locks.acquirer.let_expire(lease, 1.0)
+        assert world.store.calls["renew"] == sent
+
+
+# ------------------------------------------------------------------------------------------------- scopes
+
+
+@virtual
+async def test_a_loss_in_the_bodys_last_step_leaves_no_cancellation_behind() -> None:
+    world = World()
+    async with world.locks as locks:
+        with pytest.raises(LeaseLostError):
+            async with locks.hold("k") as lease:
+                locks._keeper.end(lease._kept, LeaseEvent.OVERDUE)  # the scope cancels; the body is at its end
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+
+@virtual
+async def test_a_loss_and_a_cancellation_from_outside_in_the_bodys_last_step_are_a_cancellation() -> None:
+    world = World()
+
+    async def body() -> None:
+        async with world.locks.hold("k") as lease:
+            world.locks._keeper.end(lease._kept, LeaseEvent.OVERDUE)
+            task.cancel()
+
+    async with world.locks:
+        task = asyncio.get_running_loop().create_task(body())
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await asyncio.sleep(0.1)
+        assert await world.inner.list_locks() == []
+
+
+@virtual
+async def test_an_exception_of_the_bodys_own_goes_out_although_the_lease_was_lost() -> None:
+    world = World()
+    async with world.locks as locks:
+        with pytest.raises(ZeroDivisionError):
+            async with locks.hold("k"):
+                world.store.on("renew").refuse()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    raise ZeroDivisionError
+        await asyncio.sleep(0.1)
+        assert world.losses() == [LossReason.REFUSED]
+
+
+@virtual
+async def test_closing_does_not_cancel_a_body_again_that_is_cleaning_up_after_a_loss() -> None:
+    world = World(drain=0)
+    cleaned: list[bool] = []
+
+    async def body() -> None:
+        async with world.locks.hold("k"):
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.5)
+                cleaned.append(True)
+
+    await world.locks.__aenter__()
+    task = asyncio.get_running_loop().create_task(body())
+    await asyncio.sleep(0.1)
+    world.store.on("renew").refuse()
+    await asyncio.sleep(1.1)
+    await world.locks.close()
+    with pytest.raises(LeaseLostError, match="refused"):
+        await task
+    assert cleaned == [True]
+
+
+@virtual
+async def test_a_guard_outside_of_any_task_is_refused() -> None:
+    world = World()
+    async with world.locks as locks:
+        lease = await locks.acquire("k")
+        told: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+        def outside() -> None:
+            try:
+                locks.lead_guard(lease).__aenter__().send(None)
+            except LeaseStateError as error:
+                told.set_result(error)
+
+        asyncio.get_running_loop().call_soon(outside)
+        assert "guards a task" in str(await told)
