@@ -56,7 +56,9 @@ async def test_under_a_stricter_default(locks_database: str, make_engine: MakeEn
 
 async def test_behind_pgbouncer_under_a_stricter_default(serializable_database: str, pgbouncer: PgBouncer) -> None:
     """The pooler refuses the setting from a client: the database itself has it."""
-    engine = create_lock_engine(pgbouncer.url(database_of(serializable_database)), pool_size=20, pool_timeout=30, pooler=True)
+    engine = create_lock_engine(
+        pgbouncer.url(database_of(serializable_database)), pool_size=20, pool_timeout=30, pooler=True
+    )
     try:
         await run_all(contract(lambda: PostgresLockStore(engine), rounds=FEWER_ROUNDS))
     finally:

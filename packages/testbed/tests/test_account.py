@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 import tenure_testbed
 from tenure_testbed.account import server_account
 from tenure_testbed.errors import ServerUnavailableError

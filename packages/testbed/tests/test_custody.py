@@ -11,27 +11,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from tenure_testbed import NotReachedError, Replica, process_table
 from tenure_testbed.custody import custody
 from tenure_testbed.process import until
 from tenure_testbed.process_table import Entry
 
-# Starts one of everything, tells what it started, and does what the test says.
+# Starts one of everything, or what starts quickly, tells what it started, and does what the test says.
 RUN = """
 import json, os, signal, sys, threading
 from tenure_testbed import *
 from tenure_testbed import NotReachedError, Replica, process_table
 from tenure_testbed.custody import custody
-from tenure_testbed.custody import custody
 
-postgres, valkey = PostgresServer(), ValkeyServer()
+valkey = ValkeyServer()
 replica = Replica([sys.executable, "-c", "import subprocess as s; s.run(['sleep', '600'])"])
-for thing in (postgres, valkey, replica):  # in a thread that ends, as asyncio.to_thread may do
+servers = [valkey, replica]
+if EVERYTHING:
+    postgres, sentinel = PostgresServer(), Sentinel(name="Sentinel", binary="valkey-server", options={})
+    servers = [postgres, valkey, sentinel, replica]
+for thing in servers:  # in a thread that ends, as asyncio.to_thread may do
+    if EVERYTHING and thing is sentinel:
+        sentinel.watch("testbed", valkey.port, 1)
     thread = threading.Thread(target=thing.start)
     thread.start()
     thread.join()
-servers = [postgres, valkey, replica]
-if PgBouncer.available():
+if EVERYTHING and PgBouncer.available():
     bouncer = PgBouncer(postgres.access)
     bouncer.start()
     servers.append(bouncer)
@@ -40,8 +45,8 @@ while len(process_table.descendants(replica.pid)) < 1:
 roots = [server.pid for server in servers] + [custody._warden.pid]
 below = [entry.pid for root in roots for entry in process_table.descendants(root)]
 pids = roots + below
-directories = [str(postgres.data.path.parent), str(valkey._scratch.path)]
-memory = postgres.data.postmaster().memory
+directories = [str(server._scratch.path) for server in servers if server is not replica]
+memory = postgres.data.postmaster().memory if EVERYTHING else -1
 def tell(**more):
     print(json.dumps({"pids": pids, "directories": directories, "memory": memory, **more}), flush=True)
 """
@@ -65,12 +70,13 @@ def shared_memory() -> set[int]:
     return {int(segment.split()[1]) for segment in segments}
 
 
-def run(ending: str) -> Iterator[Started]:
-    with subprocess.Popen([sys.executable, "-c", RUN + ending], stdout=subprocess.PIPE, text=True) as parent:
+def run(ending: str, *, everything: bool = True) -> Iterator[Started]:
+    source = f"EVERYTHING = {everything}\n{RUN}{ending}"
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         told = json.loads(parent.stdout.readline())
         entries = [entry for pid in told["pids"] if (entry := process_table.find(pid)) is not None]
-        assert len(entries) >= 5
+        assert len(entries) >= (6 if everything else 4)
         yield Started(parent, entries, [Path(path) for path in told["directories"]], told["memory"])
         if parent.poll() is None:
             parent.kill()
@@ -78,7 +84,7 @@ def run(ending: str) -> Iterator[Started]:
 
 @pytest.mark.parametrize(
     "before",
-    ["", "postgres.pause(); valkey.pause(); replica.pause()\n"],
+    ["", "postgres.pause(); valkey.pause(); sentinel.pause(); replica.pause()\n"],
     ids=["running", "paused"],
 )
 def test_a_parent_killed_with_sigkill_leaves_nothing(before: str) -> None:
@@ -88,7 +94,7 @@ def test_a_parent_killed_with_sigkill_leaves_nothing(before: str) -> None:
 
 
 def test_a_parent_that_just_ends_leaves_nothing() -> None:
-    for started in run("tell(); sys.stdin.readline()"):
+    for started in run("tell(); sys.stdin.readline()", everything=False):
         started.parent.send_signal(signal.SIGINT)
         started.await_the_end()
 
@@ -111,7 +117,8 @@ if child == 0:
 tell(forked=child)
 signal.pause()
 """
-    with subprocess.Popen([sys.executable, "-c", RUN + fork], stdout=subprocess.PIPE, text=True) as parent:
+    source = f"EVERYTHING = False\n{RUN}{fork}"
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         told = json.loads(parent.stdout.readline())
         forked = process_table.find(told["forked"])
@@ -136,7 +143,7 @@ directories += [str(second._scratch.path)]
 tell()
 signal.pause()
 """
-    for started in run(ending):
+    for started in run(ending, everything=False):
         started.parent.send_signal(signal.SIGKILL)
         started.await_the_end()
 

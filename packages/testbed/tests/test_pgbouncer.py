@@ -4,6 +4,7 @@ import signal
 
 import asyncpg
 import pytest
+
 from tenure_testbed import PgBouncer, PortTakenError, PostgresAccess, StatementError, free_port
 from tenure_testbed.pgbouncer import _prove, _stop_signal
 from tenure_testbed.postgres_access import database_of

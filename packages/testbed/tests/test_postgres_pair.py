@@ -7,16 +7,27 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
+
 from tenure_testbed import PostgresPair, ServerError
 from tenure_testbed.pytest_plugin import or_skip
 
 
-@pytest.fixture
-def pair() -> Iterator[PostgresPair]:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[PostgresPair]:
     with or_skip(), PostgresPair() as started:
-        started.primary.execute("CREATE TABLE t (id int)")
-        started.catch_up()
         yield started
+
+
+@pytest.fixture
+def pair(shared: PostgresPair) -> PostgresPair:
+    """One pair for the file, whole again and with an empty table, whatever the test before did to it."""
+    if shared.standby.running:
+        shared.heal()
+    else:
+        shared.rewind()
+    shared.primary.execute("DROP TABLE IF EXISTS t; CREATE TABLE t (id int)")
+    shared.catch_up()
+    return shared
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tenure_testbed import NotReachedError, Replica, ReplicaGroup, ServerError, process_table
 
 COUNTER = """

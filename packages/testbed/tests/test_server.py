@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from tenure_testbed import PortTakenError, free_port
 from tenure_testbed.startup import PORT_ATTEMPTS, ServerLog, find_a_port
 

@@ -33,8 +33,14 @@ from tenure_testbed.postgres import PostgresServer
 from tenure_testbed.postgres_access import PostgresAccess
 from tenure_testbed.postgres_pair import PostgresPair
 from tenure_testbed.replicas import Replica, ReplicaGroup
+from tenure_testbed.sentinel import Sentinel
 from tenure_testbed.server import Server
-from tenure_testbed.valkey import ValkeyServer
+from tenure_testbed.slot_migration import OpenSlot
+from tenure_testbed.valkey import RedisServer, ValkeyServer
+from tenure_testbed.valkey_cluster import ValkeyCluster
+from tenure_testbed.valkey_node import ValkeyNode
+from tenure_testbed.valkey_pair import ValkeyPair
+from tenure_testbed.valkey_sentinel import ValkeySentinel
 
 __all__ = [
     "Blackhole",
@@ -48,6 +54,7 @@ __all__ = [
     "Line",
     "Mode",
     "NotReachedError",
+    "OpenSlot",
     "Output",
     "Pass",
     "PgBouncer",
@@ -55,9 +62,11 @@ __all__ = [
     "PostgresAccess",
     "PostgresPair",
     "PostgresServer",
+    "RedisServer",
     "Replica",
     "ReplicaGroup",
     "Reset",
+    "Sentinel",
     "Server",
     "ServerError",
     "ServerStartError",
@@ -65,6 +74,10 @@ __all__ = [
     "Slice",
     "StatementError",
     "ThreadedFaultProxy",
+    "ValkeyCluster",
+    "ValkeyNode",
+    "ValkeyPair",
+    "ValkeySentinel",
     "ValkeyServer",
     "free_port",
 ]

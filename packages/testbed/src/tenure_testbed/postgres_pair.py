@@ -23,6 +23,8 @@ _REPLICATION: Mapping[str, Setting] = {
     # A cut link is a partition that both ends sit out: neither may find it by itself and reconnect.
     "wal_sender_timeout": 0,
     "wal_receiver_timeout": 0,
+    # A standby that lost its link tries again after five seconds by default, and a promotion waits for that too.
+    "wal_retrieve_retry_interval": "100ms",
 }
 _REPLICATION_STATE = "SELECT application_name, state, sync_state FROM pg_stat_replication"
 
@@ -184,6 +186,9 @@ class PostgresPair(Lifecycle):
             if self.standby.running and self._is_standby():
                 raise ServerError(f"{self.standby.name} follows the primary already: rewind() comes after promote().")
             self.standby.stop()
+            # The checkpoint of the promotion takes its time, two seconds and more, and a rewound server is not
+            # consistent before its end has reached it.
+            self.primary.execute("CHECKPOINT")
             data = self.standby.data
             data.install.run(
                 data.account,

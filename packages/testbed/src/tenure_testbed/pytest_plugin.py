@@ -18,9 +18,14 @@ from tenure_testbed.errors import ServerUnavailableError
 from tenure_testbed.pgbouncer import PgBouncer
 from tenure_testbed.postgres import PostgresServer
 from tenure_testbed.postgres_access import PostgresAccess, database_of
-from tenure_testbed.valkey import ValkeyServer
+from tenure_testbed.valkey import RedisServer, ValkeyServer
+from tenure_testbed.valkey_cluster import ValkeyCluster
+from tenure_testbed.valkey_pair import ValkeyPair
+from tenure_testbed.valkey_sentinel import ValkeySentinel
 
 POSTGRES_URL = "TENURE_TEST_POSTGRES_URL"
+
+_SHARED = frozenset({"valkey_server", "redis_server", "valkey_cluster", "valkey_sentinel"})
 
 
 @contextlib.contextmanager
@@ -82,6 +87,13 @@ def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
     return pgbouncer.url(database_of(postgres_url))
 
 
+@pytest.fixture(autouse=True)
+def _emptied(request: pytest.FixtureRequest) -> None:
+    """Every shared Valkey and Redis that a test asks for is empty when the test begins."""
+    for name in _SHARED.intersection(request.fixturenames):
+        request.getfixturevalue(name).flush_all()
+
+
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[ValkeyServer]:
     """The Valkey that the tests of a session share; who stops, kills or pauses one takes `own_valkey`."""
@@ -92,7 +104,6 @@ def valkey_server() -> Iterator[ValkeyServer]:
 @pytest.fixture
 def valkey_url(valkey_server: ValkeyServer) -> str:
     """The shared Valkey, emptied, as a `redis://` URL."""
-    valkey_server.execute("FLUSHALL")
     return valkey_server.url()
 
 
@@ -101,3 +112,65 @@ def own_valkey() -> Iterator[ValkeyServer]:
     """A Valkey of the test's own, to stop, kill and pause."""
     with or_skip(), ValkeyServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """The Redis, from the system, that the tests of a session share."""
+    with or_skip(), RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The shared Redis, emptied, as a `redis://` URL."""
+    return redis_server.url()
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster() -> Iterator[ValkeyCluster]:
+    """
+    The Valkey cluster that the tests of a session share: three primaries, three replicas.
+
+    A test may have it fail over and move slots: every client has to live with that. Who kills, pauses or
+    configures a node takes `own_valkey_cluster`.
+    """
+    with or_skip(), ValkeyCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def valkey_cluster_url(valkey_cluster: ValkeyCluster) -> str:
+    """The shared cluster, emptied, as a `valkey+cluster://` URL of all its nodes."""
+    return valkey_cluster.url()
+
+
+@pytest.fixture
+def own_valkey_cluster() -> Iterator[ValkeyCluster]:
+    """A Valkey cluster of the test's own, to kill, pause and configure."""
+    with or_skip(), ValkeyCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def valkey_sentinel() -> Iterator[ValkeySentinel]:
+    """
+    The Valkey primary with a replica and three Sentinels that the tests of a session share.
+
+    A test may have it fail over; who kills a server starts a `ValkeySentinel` of its own.
+    """
+    with or_skip(), ValkeySentinel() as watched:
+        yield watched
+
+
+@pytest.fixture
+def valkey_sentinel_url(valkey_sentinel: ValkeySentinel) -> str:
+    """The shared pair behind Sentinels, emptied, as a `redis+sentinel://` URL."""
+    return valkey_sentinel.url()
+
+
+@pytest.fixture
+def own_valkey_pair() -> Iterator[ValkeyPair]:
+    """A Valkey primary with a replica of the test's own, whose link can be cut."""
+    with or_skip(), ValkeyPair() as pair:
+        yield pair

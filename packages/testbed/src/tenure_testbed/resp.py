@@ -11,7 +11,7 @@ Reply = str | int | None | list["Reply"]
 SECONDS = 5.0
 
 
-def call(host: str, port: int, *words: str | int) -> Reply:
+def call(host: str, port: int, *words: str | int, login: tuple[str, str] | None = None) -> Reply:
     """
     Send one command and read its reply.
 
@@ -19,6 +19,7 @@ def call(host: str, port: int, *words: str | int) -> Reply:
         host: Address.
         port: Port.
         words: The command and its arguments.
+        login: User and password to log in with first.
 
     Returns:
         The reply, with text as UTF-8.
@@ -27,14 +28,42 @@ def call(host: str, port: int, *words: str | int) -> Reply:
         StatementError: The server answered with an error or closed the connection.
         OSError: There is no connection, or no reply within `SECONDS`.
     """
-    parts = [str(word).encode() for word in words]
-    request = b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
     with (
         socket.create_connection((host, port), timeout=SECONDS) as connection,
         connection.makefile("rb") as stream,
     ):
-        connection.sendall(request)
+        if login is not None:
+            connection.sendall(_request("AUTH", *login))
+            _read(stream)
+        connection.sendall(_request(*words))
         return _read(stream)
+
+
+def post(host: str, port: int, *words: str | int) -> None:
+    """
+    Send one command and leave before its reply, which may be long in coming; the server carries it out.
+
+    Args:
+        host: Address.
+        port: Port.
+        words: The command and its arguments.
+
+    Raises:
+        OSError: There is no connection.
+    """
+    with socket.create_connection((host, port), timeout=SECONDS) as connection:
+        connection.sendall(_request(*words))
+
+
+def fields(reply: Reply) -> dict[str, str]:
+    """A map, which this version of the protocol sends as a list of names and values by turns."""
+    assert isinstance(reply, list)
+    return {str(name): str(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def _request(*words: str | int) -> bytes:
+    parts = [str(word).encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
 def _read(stream: IO[bytes]) -> Reply:

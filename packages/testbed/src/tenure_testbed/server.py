@@ -115,6 +115,12 @@ class Server(Lifecycle):
         return self._child is not None and self._child.poll() is None
 
     @property
+    def paused(self) -> bool:
+        """Whether its process is there and stands still."""
+        child = self._child
+        return child is not None and child.paused
+
+    @property
     def port(self) -> int:
         """
         Its port on 127.0.0.1.
