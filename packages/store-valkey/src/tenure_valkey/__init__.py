@@ -1,0 +1,33 @@
+"""Locks on Valkey and Redis: the store of `tenure` on one server, a cluster or Sentinel, by glide or redis-py."""
+
+from tenure_valkey.errors import (
+    ClientSettingsWarning,
+    ForeignValueError,
+    TokensExhaustedError,
+    UnreadableReplyError,
+    ValkeyStoreError,
+)
+from tenure_valkey.glide import GlideRunner
+from tenure_valkey.lock_store import ValkeyLockStore
+from tenure_valkey.opening import open_valkey_store
+from tenure_valkey.redis import RedisRunner
+from tenure_valkey.redis_client import create_redis_client
+from tenure_valkey.runner import FindsKeys, RunsMany, RunsOnPrimaries, Script, ScriptRunner
+
+__all__ = [
+    "ClientSettingsWarning",
+    "FindsKeys",
+    "ForeignValueError",
+    "GlideRunner",
+    "RedisRunner",
+    "RunsMany",
+    "RunsOnPrimaries",
+    "Script",
+    "ScriptRunner",
+    "TokensExhaustedError",
+    "UnreadableReplyError",
+    "ValkeyLockStore",
+    "ValkeyStoreError",
+    "create_redis_client",
+    "open_valkey_store",
+]
