@@ -86,7 +86,7 @@ def test_migrate_needs_nothing_but_the_database(
         (["--ttl", "nan"], "--ttl is nan"),
         (["--tick", "1"], "--tick is 1: give 2 to 30 seconds"),
         (["--tick", "7"], "that divide a minute"),
-        (["--store", "sqlite"], "--store is 'sqlite': the demo knows postgres."),
+        (["--store", "sqlite"], "--store is 'sqlite': the demo knows postgres, valkey, valkey-cluster."),
         (["--report", "/nowhere/at/all/demo.json"], "which is no directory"),
     ],
 )

@@ -50,9 +50,18 @@ def left_behind(mark: str) -> list[bytes]:
     return found
 
 
-def test_the_story_holds_on_three_real_replicas(mark: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "store",
+    [
+        "postgres",
+        # The same story again, a minute each: the contract and the failures of these stores have tests of their own.
+        pytest.param("valkey", marks=pytest.mark.chaos),
+        pytest.param("valkey-cluster", marks=pytest.mark.chaos),
+    ],
+)
+def test_the_story_holds_on_three_real_replicas(mark: str, tmp_path: Path, store: str) -> None:
     report = tmp_path / "demo.json"
-    demo = start_demo(mark, "--report", str(report))
+    demo = start_demo(mark, "--store", store, "--report", str(report))
     told, _ = demo.communicate(timeout=PATIENCE_S)
     assert demo.returncode == 0, told
     lines = told.splitlines()
@@ -66,7 +75,7 @@ def test_the_story_holds_on_three_real_replicas(mark: str, tmp_path: Path) -> No
         "Every fact holds.",
     ]
     facts = json.loads(report.read_text())
-    assert facts["store"] == "postgres"
+    assert facts["store"] == store
     assert facts["broken"] == []
     assert facts["without_locks"] == {"batches": 3, "full_counts": 3, "duplicate_invoices": 6}
     assert facts["with_locks"]["batches"] == facts["with_locks"]["full_counts"] == 1

@@ -128,12 +128,14 @@ async def test_an_upload_whose_answer_is_lost_is_recognised_when_it_comes_again(
     assert partners.accounting.statement().repeated_uploads == 2
 
 
+@pytest.mark.parametrize("where", ["the shop's database", "a Valkey"])
 async def test_a_paused_owner_cannot_put_exported_orders_into_a_batch_of_its_own(
-    start: Start, gate: Any, shop: Shop, partners: Any, until: Until
+    *, start: Start, gate: Any, shop: Shop, partners: Any, until: Until, valkey_url: str, where: str
 ) -> None:
     held = gate("POST")
-    paused = await start(clock=ManualClock(), lock_ttl_s=1, transport=held)
-    other = await start(lock_ttl_s=1)
+    locks_url = None if where == "the shop's database" else valkey_url
+    paused = await start(clock=ManualClock(), lock_ttl_s=1, transport=held, locks_url=locks_url)
+    other = await start(lock_ttl_s=1, locks_url=locks_url)
     orders = await shop.place_orders(3)
     late = asyncio.create_task(paused.invoice_export.run())
     await until(lambda: held.holds)  # it has read what is due, and stands before writing it down

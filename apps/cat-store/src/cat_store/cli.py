@@ -41,7 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--report", type=Path, metavar="FILE", help="write the measured facts as JSON")
     demo.add_argument("--ttl", type=float, default=3.0, metavar="SECONDS", help="how long a lease lives (%(default)s)")
     demo.add_argument("--tick", type=int, default=2, metavar="SECONDS", help="how often jobs fire (%(default)s)")
-    demo.add_argument("--store", default="postgres", help="where the locks are (%(default)s)")
+    demo.add_argument(
+        "--store", default="postgres", help="where the locks are: postgres, valkey or valkey-cluster (%(default)s)"
+    )
 
     replica = commands.add_parser("replica", help="run one replica; its settings are CAT_STORE_* variables")
     replica.set_defaults(command=_replica)

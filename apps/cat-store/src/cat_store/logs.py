@@ -59,7 +59,7 @@ def configure(*, level: str, form: str, instance: str) -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter(instance) if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    for name in ("cat_store", "tenure", "tenure_postgres"):
+    for name in ("cat_store", "tenure", "tenure_postgres", "tenure_valkey"):
         logging.getLogger(name).setLevel(level.upper())
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
 
-__all__ = ["cron", "name", "one_of", "seconds", "switch", "timezone", "url"]
+__all__ = ["cron", "name", "one_of", "optional", "seconds", "store", "switch", "timezone", "url"]
 
 _ON = frozenset({"on", "true", "yes", "1"})
 _OFF = frozenset({"off", "false", "no", "0"})
@@ -37,6 +37,23 @@ def url(*schemes: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def store(*schemes: str) -> Callable[[str], str]:
+    """Return a reader of store URLs with one of *schemes*; the rest, several hosts perhaps, is the store's to read."""
+
+    def read(text: str) -> str:
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme not in schemes or not rest:
+            raise ValueError(f"is no URL of a store: it must begin with {', '.join(f'{one}://' for one in schemes)}")
+        return text
+
+    return read
+
+
+def optional(read: Callable[[str], str]) -> Callable[[str], str | None]:
+    """Return a reader that leaves out what is not set."""
+    return lambda text: read(text) if text else None
 
 
 def seconds(text: str) -> float:

@@ -86,7 +86,7 @@ async def open_replica(
         )
         locks = None
         if settings.locks:
-            store = await left.enter_async_context(open_store(settings.database_url))
+            store = await left.enter_async_context(open_store(settings.locks_url or settings.database_url))
             locks = Locks(store, ttl=settings.lock_ttl_s, instance=settings.instance, clock=clock)
             await left.enter_async_context(locks)
         else:
@@ -95,7 +95,12 @@ async def open_replica(
         yield Replica(
             settings,
             locks,
-            InvoiceExport(locks, AccountingClient(accounting), create_sessions(engine)),
+            InvoiceExport(
+                locks,
+                AccountingClient(accounting),
+                create_sessions(engine),
+                locks_in_database=settings.locks_url is None,
+            ),
             StockReconciliation(locks, WarehouseClient(warehouse), StockRepository(engine, pause)),
             pause,
         )

@@ -58,9 +58,18 @@ class Variable:
         return PREFIX + self.name
 
 
+VALKEY_SCHEMES = ("valkey", "valkeys", "valkey+cluster", "valkeys+cluster", "redis", "rediss", "redis+sentinel")
+"""The schemes of the stores that tenure-valkey brings."""
+
 VARIABLES: Mapping[str, Variable] = {
     "database_url": Variable(
         "DATABASE_URL", parse.url("postgresql+asyncpg"), "the shop's PostgreSQL, with its orders and its locks"
+    ),
+    "locks_url": Variable(
+        "LOCKS_URL",
+        parse.optional(parse.store("postgresql+asyncpg", *VALKEY_SCHEMES)),
+        "where the locks are, if not in the shop's database",
+        "",
     ),
     "valkey_url": Variable("VALKEY_URL", parse.url("redis", "rediss"), "the Valkey that holds the schedule"),
     "accounting_url": Variable("ACCOUNTING_URL", parse.url("http", "https"), "the accounting system"),
@@ -91,6 +100,7 @@ class Settings:
     accounting_url: str = field(repr=False)
     warehouse_url: str = field(repr=False)
     instance: str
+    locks_url: str | None = field(default=None, repr=False)
     locks: bool = True
     lock_ttl_s: float = 30.0
     drain_s: float = 20.0

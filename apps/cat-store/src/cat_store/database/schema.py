@@ -4,13 +4,13 @@ Everything that the shop's migrations look after, in one place.
 A model that is not imported does not exist for Alembic, and the next autogenerate would drop its table.
 """
 
-from advanced_alchemy.base import orm_registry
 from sqlalchemy import MetaData
 
 from cat_store.database.locks import LockRow
+from cat_store.database.registry import Model
 from cat_store.inventory.models import Product
 from cat_store.orders.models import Order, OrderLine
 
 __all__ = ["LockRow", "Order", "OrderLine", "Product", "metadata"]
 
-metadata: MetaData = orm_registry.metadata
+metadata: MetaData = Model.metadata

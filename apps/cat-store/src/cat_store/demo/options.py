@@ -8,7 +8,11 @@ from typing import Final
 
 __all__ = ["STORES", "DemoOptions"]
 
-STORES: Final[Mapping[str, str]] = {"postgres": "a table of the shop's own PostgreSQL"}
+STORES: Final[Mapping[str, str]] = {
+    "postgres": "a table of the shop's own PostgreSQL",
+    "valkey": "a Valkey server",
+    "valkey-cluster": "a Valkey cluster of three primaries and three replicas",
+}
 """Where the demo's locks can be, and what the story calls it."""
 
 # Below a second a busy machine's pauses would be taken for deaths; beyond a minute nobody would watch.

@@ -16,7 +16,7 @@ from cat_store.demo.shop import Shop
 from cat_store.settings import PREFIX
 from tenure import open_store
 from tenure.store import ListsLocks, LockRecord
-from tenure_testbed import PostgresServer, Replica, ReplicaGroup, ServerStartError, ValkeyServer
+from tenure_testbed import PostgresServer, Replica, ReplicaGroup, ServerStartError, ValkeyCluster, ValkeyServer
 
 __all__ = ["INSTANCES", "Stage", "State", "open_stage"]
 
@@ -107,8 +107,9 @@ async def open_stage(options: DemoOptions) -> AsyncIterator[Stage]:
         postgres, valkey, partners = PostgresServer(fsync=True), ValkeyServer(), PartnersProcess()
         await asyncio.gather(*(left.enter_async_context(each) for each in (postgres, valkey, partners)))
         database_url = await asyncio.to_thread(postgres.create_database, "cat_store")
+        locks_url = await _start_lock_store(options, valkey, left)
         shop = await left.enter_async_context(Shop(database_url))
-        store = await left.enter_async_context(open_store(database_url))
+        store = await left.enter_async_context(open_store(locks_url or database_url))
         assert isinstance(store, ListsLocks), "every store that the demo offers can tell who holds what"
         replicas = ReplicaGroup(len(INSTANCES), _replica)  # started by the scenes, with the settings of each
         left.push_async_callback(asyncio.to_thread, replicas.close)
@@ -122,8 +123,21 @@ async def open_stage(options: DemoOptions) -> AsyncIterator[Stage]:
             {replica.name: replica for replica in replicas},
             journal,
             store,
-            _environment(options, database_url, valkey.url(), partners),
+            {
+                **_environment(options, database_url, valkey.url(), partners),
+                **({f"{PREFIX}LOCKS_URL": locks_url} if locks_url else {}),
+            },
         )
+
+
+async def _start_lock_store(options: DemoOptions, valkey: ValkeyServer, left: contextlib.AsyncExitStack) -> str | None:
+    """Start what the locks need beyond the shop's own servers; returns its URL, or None for the shop's database."""
+    if options.store == "valkey":
+        return valkey.url(scheme="valkey")
+    if options.store == "valkey-cluster":
+        cluster = await left.enter_async_context(ValkeyCluster())
+        return cluster.url()
+    return None
 
 
 def _replica(index: int) -> Replica:

@@ -1,13 +1,14 @@
 """The table of products."""
 
-from advanced_alchemy.base import DefaultBase
 from sqlalchemy import BigInteger, CheckConstraint, String, text
 from sqlalchemy.orm import Mapped, mapped_column
+
+from cat_store.database.registry import Model
 
 __all__ = ["Product"]
 
 
-class Product(DefaultBase):
+class Product(Model):
     """
     One product.
 

@@ -20,7 +20,7 @@ from cat_store.database.engine import Sessions
 from cat_store.invoices.accounting import AccountingClient
 from cat_store.orders.models import Order
 from cat_store.orders.repository import OrderRepository
-from tenure import Lease, Locks, current_lease, on_one_instance, without_overlapping
+from tenure import Lease, LeaseLostError, Locks, LossReason, current_lease, on_one_instance, without_overlapping
 from tenure_postgres import lease_guard
 
 __all__ = ["INVOICE_EXPORT", "ExportedBatch", "InvoiceExport"]
@@ -54,13 +54,17 @@ class InvoiceExport:
     Args:
         locks: Where the job's leases come from; None to run without any.
         accounting: Where invoices go.
-        sessions: The shop's database, which has the locks as well.
+        sessions: The shop's database.
+        locks_in_database: Whether the locks are in it too, so that a transaction can prove its lease.
     """
 
-    def __init__(self, locks: Locks | None, accounting: AccountingClient, sessions: Sessions) -> None:
+    def __init__(
+        self, locks: Locks | None, accounting: AccountingClient, sessions: Sessions, *, locks_in_database: bool = True
+    ) -> None:
         self.locks = locks
         self._accounting = accounting
         self._sessions = sessions
+        self._locks_in_database = locks_in_database
 
     @on_one_instance(INVOICE_EXPORT, locks="locks")
     @without_overlapping()
@@ -98,12 +102,19 @@ class InvoiceExport:
 
     async def _begin(self, due: Sequence[Order], lease: Lease | None) -> str:
         batch_id = await self._accounting.open_batch()
+        order_ids = [order.id for order in due]
         async with self._sessions.begin() as session:
-            if lease is not None:
-                # Until the commit: a run that was paused since it read what is due must not put these orders, which
-                # its successor has exported by now, into a batch of its own.
+            orders = OrderRepository(session=session)
+            if lease is None:
+                await orders.put_into_batch(order_ids, batch_id)
+                return batch_id
+            # A run that was paused since it read what is due must not put these orders, which its successor has
+            # exported by now, into a batch of its own. Where the locks are in this database the lease is proven until
+            # the commit; wherever they are, orders that are in a batch already stay there.
+            if self._locks_in_database:
                 await lease_guard(await session.connection(), lease)
-            await OrderRepository(session=session).put_into_batch([order.id for order in due], batch_id)
+            if await orders.put_into_batch(order_ids, batch_id, only_due=True) < len(order_ids):
+                raise LeaseLostError(lease.key, lease.token, LossReason.REFUSED)
         return batch_id
 
     async def _see_through(self, batch_id: str, orders: Sequence[Order], *, resumed: bool) -> ExportedBatch:

@@ -3,10 +3,12 @@
 from datetime import datetime
 from uuid import UUID
 
-from advanced_alchemy.base import DefaultBase, UUIDv7Base
+from advanced_alchemy.mixins import UUIDv7PrimaryKey
 from advanced_alchemy.types import DateTimeUTC
 from sqlalchemy import CheckConstraint, ForeignKey, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from cat_store.database.registry import Model
 
 __all__ = ["PLACED", "Order", "OrderLine"]
 
@@ -14,7 +16,7 @@ PLACED = "placed"
 """The status of an order that is to be invoiced."""
 
 
-class Order(UUIDv7Base):
+class Order(UUIDv7PrimaryKey, Model):
     """
     One order.
 
@@ -39,7 +41,7 @@ class Order(UUIDv7Base):
     lines: Mapped[list["OrderLine"]] = relationship(cascade="all, delete-orphan", passive_deletes=True, lazy="raise")
 
 
-class OrderLine(DefaultBase):
+class OrderLine(Model):
     """How many of one product an order has, at the price of that day."""
 
     __tablename__ = "order_lines"

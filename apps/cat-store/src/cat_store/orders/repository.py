@@ -78,11 +78,23 @@ class OrderRepository(SQLAlchemyAsyncRepository[Order]):
         )
         return {batch or "": list(group) for batch, group in groupby(orders, key=lambda order: order.invoice_batch)}
 
-    async def put_into_batch(self, order_ids: Sequence[UUID], batch_id: str) -> None:
-        """Write down in which batch orders are about to be uploaded, however many they are."""
-        await self.session.execute(
-            update(Order).where(Order.id == any_(literal(list(order_ids), ARRAY(Uuid)))).values(invoice_batch=batch_id)
-        )
+    async def put_into_batch(self, order_ids: Sequence[UUID], batch_id: str, *, only_due: bool = False) -> int:
+        """
+        Write down in which batch orders are about to be uploaded, however many they are.
+
+        Args:
+            order_ids: The orders.
+            batch_id: The batch.
+            only_due: Leave those alone that are in a batch already.
+
+        Returns:
+            How many were put into the batch.
+        """
+        statement = update(Order).where(Order.id == any_(literal(list(order_ids), ARRAY(Uuid))))
+        if only_due:
+            statement = statement.where(Order.invoice_batch.is_(None))
+        written = await self.session.execute(statement.values(invoice_batch=batch_id).returning(Order.id))
+        return len(written.all())
 
     async def mark_invoiced(self, batch_id: str) -> None:
         """Write down that accounting has a batch."""
