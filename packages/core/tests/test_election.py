@@ -1,9 +1,7 @@
 """Leader election: one leads, the others campaign; the lead ends before its lease does."""
 
 import asyncio
-import functools
 import itertools
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -11,25 +9,10 @@ import pytest
 from tenure import ConfigurationError, InMemoryLockStore, LeaderElection, Lease, LeaseStateError, Locks, LossReason
 from tenure.events import LeadershipAcquired, LeadershipLost
 from tenure.store import ListsLocks
-from tenure.testing import FaultyStore, LoopClock, run_virtual
+from tenure.testing import FaultyStore, LoopClock, virtual
 
 TTL_S = 3.0
 CAMPAIGN_S = TTL_S / 3 * 1.2
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    @functools.wraps(test)
-    def run() -> None:
-        run_virtual(lambda: within(3600, test()))
-
-    del run.__wrapped__
-    return run
-
-
-async def within(seconds: float, body: Coroutine[Any, Any, None]) -> None:
-    """Under virtual time a wait that never ends costs no time and never ends: so end it."""
-    async with asyncio.timeout(seconds):
-        await body
 
 
 class World:

@@ -25,24 +25,9 @@ from tenure import (
     without_overlapping,
 )
 from tenure.events import JobSkipped, JobStarted, SkipReason
-from tenure.testing import FaultyStore, LoopClock, ManualClock, run_virtual
+from tenure.testing import FaultyStore, LoopClock, ManualClock, virtual
 
 TTL_S = 3.0
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    @functools.wraps(test)
-    def run() -> None:
-        run_virtual(lambda: within(3600, test()))
-
-    del run.__wrapped__
-    return run
-
-
-async def within(seconds: float, body: Coroutine[Any, Any, None]) -> None:
-    """Under virtual time a wait that never ends costs no time and never ends: so end it."""
-    async with asyncio.timeout(seconds):
-        await body
 
 
 class World:

@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import functools
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -19,25 +18,10 @@ from tenure import (
     current_lease,
 )
 from tenure.events import LeaseLost, LeaseReleased, LeaseRenewedLate, ReleaseFailed, RenewalFailed
-from tenure.testing import FaultyStore, LoopClock, ManualClock, run_virtual
+from tenure.testing import FaultyStore, LoopClock, ManualClock, run_virtual, virtual
 
 TTL_S = 3.0
 DEADLINE_S = TTL_S * 0.99
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    @functools.wraps(test)
-    def run() -> None:
-        run_virtual(lambda: within(600, test()))
-
-    del run.__wrapped__
-    return run
-
-
-async def within(seconds: float, body: Coroutine[Any, Any, None]) -> None:
-    """Under virtual time a wait that never ends costs no time and never ends: so end it."""
-    async with asyncio.timeout(seconds):
-        await body
 
 
 class World:
@@ -222,7 +206,7 @@ def test_a_reply_that_the_contract_does_not_allow_confirms_nothing(reply: object
             assert await lease.lost.wait() is LossReason.EXPIRED
             assert {event.error for event in world.of(RenewalFailed)} == {"StoreReplyError"}
 
-    run_virtual(lambda: within(600, main()))
+    run_virtual(main, within_s=600)
 
 
 @pytest.mark.parametrize("reply", [None, True, [True], [True, 1], [True, True, True], "ab", {0: True, 1: True}])
@@ -237,7 +221,7 @@ def test_a_group_reply_that_the_contract_does_not_allow_confirms_nothing(reply: 
             await second.lost.wait()
             assert {event.error for event in world.of(RenewalFailed)} == {"StoreReplyError", "FaultError"}
 
-    run_virtual(lambda: within(600, main()))
+    run_virtual(main, within_s=600)
 
 
 async def test_a_stalled_loop_is_told_of_before_the_next_line_runs() -> None:

@@ -1,8 +1,7 @@
 """The corners of the engine: what happens when two things happen at once."""
 
 import asyncio
-import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,24 +9,9 @@ import pytest
 from tenure import Held, InMemoryLockStore, LeaseLostError, LeaseStateError, Locks, LossReason
 from tenure._lease_machine import LeaseEvent
 from tenure.events import LeaseLost
-from tenure.testing import FaultyStore, LoopClock, run_virtual
+from tenure.testing import FaultyStore, LoopClock, virtual
 
 TTL_S = 3.0
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    @functools.wraps(test)
-    def run() -> None:
-        run_virtual(lambda: within(600, test()))
-
-    del run.__wrapped__
-    return run
-
-
-async def within(seconds: float, body: Coroutine[Any, Any, None]) -> None:
-    """Under virtual time a wait that never ends costs no time and never ends: so end it."""
-    async with asyncio.timeout(seconds):
-        await body
 
 
 class JumpingClock:

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
@@ -21,24 +20,9 @@ from tenure import (
 )
 from tenure.events import AcquireRefused, LeaseAcquired
 from tenure.store import Acquired, WakesWaiters
-from tenure.testing import FaultyStore, LoopClock, ManualClock, run_virtual
+from tenure.testing import FaultyStore, LoopClock, ManualClock, run_virtual, virtual
 
 TTL_S = 3.0
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    @functools.wraps(test)
-    def run() -> None:
-        run_virtual(lambda: within(600, test()))
-
-    del run.__wrapped__
-    return run
-
-
-async def within(seconds: float, body: Coroutine[Any, Any, None]) -> None:
-    """Under virtual time a wait that never ends costs no time and never ends: so end it."""
-    async with asyncio.timeout(seconds):
-        await body
 
 
 class World:

@@ -1,8 +1,7 @@
 """Start and shutdown, in phases."""
 
 import asyncio
-import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,24 +17,9 @@ from tenure import (
 )
 from tenure.events import JobSkipped, LeaseLost, LocksClosed, LocksStarted, SkipReason, StoreFinding
 from tenure.store import Finding
-from tenure.testing import FaultyStore, LoopClock, run_virtual
+from tenure.testing import FaultyStore, LoopClock, virtual
 
 TTL_S = 3.0
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    @functools.wraps(test)
-    def run() -> None:
-        run_virtual(lambda: within(3600, test()))
-
-    del run.__wrapped__
-    return run
-
-
-async def within(seconds: float, body: Coroutine[Any, Any, None]) -> None:
-    """Under virtual time a wait that never ends costs no time and never ends: so end it."""
-    async with asyncio.timeout(seconds):
-        await body
 
 
 class CheckedStore:

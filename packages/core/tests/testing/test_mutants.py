@@ -28,7 +28,7 @@ def failures_of(mutant: Mutant) -> dict[str, AssertionError]:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_a_mutant_fails_exactly_its_cases(mutant: Mutant) -> None:
     failures = failures_of(mutant)
-    assert set(failures) == mutant.caught_by
+    assert set(failures) - mutant.sometimes == mutant.caught_by
     for failure in failures.values():
         assert str(failure).startswith("Rule ")
 

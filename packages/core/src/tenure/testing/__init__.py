@@ -6,7 +6,8 @@ For tests: a clock that the test moves, a store that fails on request, and the c
 - `FaultyStore` around any store: lost requests and replies, delays, hangs, what runs late.
 - `lock_store_contract()` for who writes a store: its cases, for any test runner; `lock_store_mutants()` proves
   that they find what they look for.
-- `VirtualTimeLoop`, `LoopClock` and `run_virtual()` for simulations: time jumps, and a seed repeats the run.
+- `virtual`, `run_virtual()`, `VirtualTimeLoop` and `LoopClock` for tests and simulations: time jumps, and a seed
+  repeats the run.
 
 Nothing here needs a package beyond the standard library.
 """
@@ -16,7 +17,7 @@ from tenure.testing.contract import Case, lock_store_contract, run_all
 from tenure.testing.errors import DeadlockError, FaultError
 from tenure.testing.faults import FaultyStore
 from tenure.testing.mutants import Mutant, lock_store_mutants
-from tenure.testing.virtual_time import LoopClock, VirtualTimeLoop, run_virtual
+from tenure.testing.virtual_time import LoopClock, VirtualTimeLoop, run_virtual, virtual
 
 __all__ = [
     "Case",
@@ -31,4 +32,5 @@ __all__ = [
     "lock_store_mutants",
     "run_all",
     "run_virtual",
+    "virtual",
 ]

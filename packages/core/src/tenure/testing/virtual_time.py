@@ -8,6 +8,7 @@ Prior art: FoundationDB's simulator, trio's autojump clock, async-solipsism.
 """
 
 import asyncio
+import functools
 import math
 import random
 from collections import deque
@@ -17,9 +18,12 @@ from typing import Any, TypeVar, final
 from tenure.clock import Timer
 from tenure.testing.errors import DeadlockError
 
-__all__ = ["START_S", "LoopClock", "VirtualTimeLoop", "describe_task", "run_virtual"]
+__all__ = ["START_S", "LoopClock", "VirtualTimeLoop", "describe_task", "run_virtual", "virtual"]
 
 _T = TypeVar("_T")
+
+_TEST_WITHIN_S = 3600.0
+"""How long a test may take, in virtual seconds: longer than any that ends."""
 
 START_S = 1_000_000.0
 """
@@ -142,16 +146,45 @@ class LoopClock:
         return (self._loop or asyncio.get_running_loop()).call_at(when, callback)
 
 
-def run_virtual(main: Callable[[], Coroutine[Any, Any, _T]], *, seed: int | None = None) -> _T:
+def run_virtual(
+    main: Callable[[], Coroutine[Any, Any, _T]], *, seed: int | None = None, within_s: float | None = None
+) -> _T:
     """
     Run *main* on a virtual-time loop of its own, and return what it returns.
 
     Args:
         main: An async function without arguments.
         seed: As of `VirtualTimeLoop`; the same seed gives the same run.
+        within_s: The virtual seconds that it may take. A wait that never ends costs no time here and never ends, if
+            anything goes on beside it: a lease that is renewed for ever, say.
 
     Raises:
         DeadlockError: The run came to a point that nothing can lead on from.
+        TimeoutError: It took longer than *within_s*.
     """
+
+    async def bounded() -> _T:
+        async with asyncio.timeout(within_s):
+            return await main()
+
     with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(seed)) as runner:
-        return runner.run(main())
+        return runner.run(bounded())
+
+
+def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """
+    Make of an async test without arguments one that runs on virtual time, for any test runner.
+
+        @virtual
+        async def test_a_dead_owner_is_replaced_after_its_ttl() -> None: ...
+
+    It may take an hour of virtual time, which is a moment of real time; then it fails.
+    """
+
+    @functools.wraps(test)
+    def run() -> None:
+        run_virtual(test, within_s=_TEST_WITHIN_S)
+
+    # Left by wraps: a test runner that follows it would find a coroutine function, and run it on a loop of its own.
+    del run.__wrapped__
+    return run

@@ -1,6 +1,6 @@
 """What a mutant is, and how it is put on show."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar, final
 
@@ -24,8 +24,9 @@ class Mutant:
         name: What it is called.
         bug: What is wrong with it.
         rule: The rule that it breaks.
-        caught_by: The names of the cases that it fails: these, and no others.
+        caught_by: The names of the cases that it fails: these, and no others but those in *sometimes*.
         store: Its class.
+        sometimes: The names of cases that it may fail, by the keys that they drew.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Mutant:
     rule: int
     caught_by: frozenset[str]
     store: type[SoundStore]
+    sometimes: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return self.name
@@ -66,18 +68,20 @@ class Wing:
     def __init__(self) -> None:
         self.mutants: list[Mutant] = []
 
-    def mutant(self, *caught_by: Script) -> Callable[[type[_Store]], type[_Store]]:
+    def mutant(self, *caught_by: Script, sometimes: Collection[Script] = ()) -> Callable[[type[_Store]], type[_Store]]:
         """
         Put a store on show, under the name of its class; its docstring is the bug.
 
         Args:
             caught_by: The cases that it fails, the one that it was built for first: its rule is the mutant's.
+            sometimes: The cases that it may fail, by the keys that they drew.
         """
 
         def decorate(store: type[_Store]) -> type[_Store]:
             bug = " ".join((store.__doc__ or "").split())
             names = frozenset(script.name for script in caught_by)
-            self.mutants.append(Mutant(store.__name__, bug, caught_by[0].rule, names, store))
+            may = frozenset(script.name for script in sometimes)
+            self.mutants.append(Mutant(store.__name__, bug, caught_by[0].rule, names, store, may))
             return store
 
         return decorate
