@@ -24,7 +24,8 @@ from tenure import _acquirer, _keeper, jobs, locks
 from tenure import _lease_machine as machine
 from tenure import lease as lease_module
 from tenure._acquirer import Acquirer
-from tenure._keeper import Keeper, Kept
+from tenure._keeper import Keeper
+from tenure._kept import Kept
 from tenure._lease_machine import LeaseEvent, LeaseState
 from tenure.lease import Lease, LeaseScope
 from tenure.locks import Locks
@@ -106,7 +107,7 @@ def held_is_a_flag_that_a_timer_sets(patch: pytest.MonkeyPatch) -> None:
 
 def a_child_process_believes_too(patch: pytest.MonkeyPatch) -> None:
     parent = os.getpid()
-    patch.setattr(_keeper.os, "getpid", lambda: parent)
+    patch.setattr(os, "getpid", lambda: parent)
 
 
 def a_group_is_one_call_for_all_of_its_leases(patch: pytest.MonkeyPatch) -> None:

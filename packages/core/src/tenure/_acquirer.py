@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any, TypeVar, final
 
 from tenure._backoff import Backoff
-from tenure._keeper import Keeper, Kept, Renewer
+from tenure._keeper import Keeper
+from tenure._kept import Kept, Renewer
 from tenure._lease_machine import RENEWALS_PER_TTL, LeaseEvent, trusted_until
 from tenure.clock import Clock, sleep_until, wait_until
 from tenure.errors import LeaseStateError, LossReason, StoreTimeoutError

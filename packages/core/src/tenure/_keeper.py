@@ -14,27 +14,23 @@ counts as far as the lease machine says.
 """
 
 import asyncio
-import contextlib
 import heapq
 import logging
-import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
 from tenure import _lease_machine as machine
 from tenure._backoff import Backoff
-from tenure._lease_machine import LeaseEvent, LeaseState, Term
+from tenure._kept import Attempt, Kept, Renewer
+from tenure._lease_machine import LeaseEvent, LeaseState
 from tenure.clock import Clock, ObservesCalls, Timer, wait_until
-from tenure.errors import LossReason, StoreReplyError, StoreTimeoutError
+from tenure.errors import StoreReplyError, StoreTimeoutError
 from tenure.events import Event, LeaseLost, LeaseRenewedLate, RenewalFailed
-from tenure.store import Claim
 
-__all__ = ["Keeper", "Kept", "Renewer"]
+__all__ = ["Keeper"]
 
 _T = TypeVar("_T")
-_Watcher = Callable[["LossReason | None"], None]
 
 _GATHER_SHARE = 0.01
 """Renewals due within a hundredth of a ttl travel together: early by less than anyone can tell, in fewer calls."""
@@ -56,101 +52,6 @@ _STRAGGLERS_S = 1.0
 """How long closing waits for calls that it cancelled, in seconds of real time; a driver may not answer at all."""
 
 _log = logging.getLogger("tenure")
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Renewer:
-    """How leases are renewed: a callable for one, and one for many where there is one. Grouped by identity."""
-
-    one: Callable[[str, str, int], Awaitable[bool]]
-    many: Callable[[Sequence[Claim]], Awaitable[Sequence[bool | None]]] | None = None
-
-
-@final
-class Kept:
-    """
-    A lease as the keeper keeps it: the machine's term, and who wants to hear of its end.
-
-    Reading is right at any moment and from any thread, for it compares the clock; only the keeper writes.
-    """
-
-    __slots__ = (
-        "_clock",
-        "_pid",
-        "_watchers",
-        "attempts",
-        "backoff",
-        "claim",
-        "entry",
-        "held_since",
-        "renewer",
-        "term",
-        "token",
-    )
-
-    def __init__(self, clock: Clock, claim: Claim, token: int, sent_at: float, renewer: Renewer) -> None:
-        self._clock = clock
-        self._pid = os.getpid()
-        self._watchers: list[_Watcher] = []
-        self.attempts: tuple[_Attempt, ...] = ()
-        self.backoff: Backoff | None = None
-        self.claim = claim
-        self.entry = 0
-        self.held_since = sent_at
-        self.renewer = renewer
-        self.term: Term = machine.begin(sent_at, self.ttl_s)
-        self.token = token
-
-    @property
-    def ttl_s(self) -> float:
-        """The ttl, in seconds."""
-        return self.claim.ttl_ms / 1000
-
-    @property
-    def held(self) -> bool:
-        """Whether the holder may believe in the lease now."""
-        return machine.is_held(self.term, self._clock.now()) and self._pid == os.getpid()
-
-    @property
-    def reason(self) -> LossReason | None:
-        """How the lease is lost as of now, or None."""
-        # After a fork the parent still holds the lease; two processes that both believe are what it prevents.
-        if self._pid != os.getpid() and self.term.state is LeaseState.HELD:
-            return LossReason.FORKED
-        return machine.reason_at(self.term, self._clock.now())
-
-    @property
-    def released(self) -> bool:
-        """Whether the holder gave the lease back."""
-        return self.term.state is LeaseState.RELEASED
-
-    def watch(self, watcher: _Watcher) -> None:
-        """Call *watcher* when the lease ends: with the reason where it is lost, with None where it is released."""
-        self._watchers.append(watcher)
-
-    def unwatch(self, watcher: _Watcher) -> None:
-        """Call *watcher* no more."""
-        with contextlib.suppress(ValueError):
-            self._watchers.remove(watcher)
-
-    def tell_watchers(self) -> None:
-        """Tell everyone who watches that the lease has ended, once."""
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            watcher(self.term.reason)
-
-
-@final
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    """One renewing call that is under way, and the leases that it carries."""
-
-    sent_at: float
-    kept: list[Kept]
-    task: "asyncio.Task[Any]"
-    grouped: bool
-    lost: int = 0
 
 
 @final
@@ -269,12 +170,12 @@ class Keeper:
 
     def _send(self, leases: list[Kept], call: Awaitable[Any], sent_at: float, *, grouped: bool) -> None:
         self.renewals += len(leases)
-        attempt = _Attempt(sent_at, leases, self.start(call), grouped)
+        attempt = Attempt(sent_at, leases, self.start(call), grouped)
         for kept in leases:
             kept.attempts += (attempt,)
         attempt.task.add_done_callback(lambda _: self._answered(attempt))
 
-    def _answered(self, attempt: _Attempt) -> None:
+    def _answered(self, attempt: Attempt) -> None:
         """Follow the answers of a renewing call, whenever they come."""
         now = self._clock.now()
         answers, error = _read_answers(attempt)
@@ -436,7 +337,7 @@ async def _as_coroutine(call: Awaitable[_T]) -> _T:
     return await call
 
 
-def _read_answers(attempt: _Attempt) -> tuple[Sequence[bool | None], str | None]:
+def _read_answers(attempt: Attempt) -> tuple[Sequence[bool | None], str | None]:
     """Read the answers of a renewing call; for a call that has none, the type of what went wrong."""
     task, count = attempt.task, len(attempt.kept)
     unknown = [None] * count

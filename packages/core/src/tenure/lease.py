@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, final
 
 from tenure import context
-from tenure._keeper import Keeper, Kept
+from tenure._keeper import Keeper
+from tenure._kept import Kept
 from tenure._lease_machine import LeaseEvent
 from tenure.clock import Clock, Timer
 from tenure.errors import LeaseLostError, LeaseStateError, LossReason
