@@ -224,3 +224,20 @@ async def test_a_guard_outside_of_any_task_is_refused() -> None:
 
         asyncio.get_running_loop().call_soon(outside)
         assert "guards a task" in str(await told)
+
+
+@virtual
+async def test_a_deadline_is_never_gathered_with_the_renewal_of_another_lease() -> None:
+    world = World()
+    async with world.locks as locks:
+        started_at = locks.clock.now()
+        doomed = await locks.acquire("doomed")
+        world.store.on("renew", key="doomed").hang()
+        await asyncio.sleep(1.95)
+        other = await locks.acquire("other")  # due 20 ms before the other's deadline: within a hundredth of a ttl
+        await asyncio.sleep(1.01)
+        assert doomed.held
+        await doomed.lost.wait()
+        assert locks.clock.now() == pytest.approx(started_at + TTL_S * 0.99)
+        assert other.held
+        world.store.heal()
