@@ -1,6 +1,7 @@
 """A SAQ worker that lives in its host's event loop and leaves signals, and the end of running jobs, to its host."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import tzinfo
 from typing import Any, Final
@@ -60,7 +61,9 @@ async def _look_again(context: Any) -> None:
     SAQ looks at its crons once a second, and enters no tick while the last one is not dealt with. A job due every
     second would be entered at every other look.
     """
-    await context["worker"].schedule()
+    # SAQ takes a cancellation in here for an error of the hook and logs its traceback; the worker ends all the same.
+    with contextlib.suppress(asyncio.CancelledError):
+        await context["worker"].schedule()
 
 
 async def stop_worker(worker: _HostedWorker, task: "asyncio.Task[None]") -> None:
