@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol, Self, cast, final
 
 from tenure._durations import Duration, to_ms, to_seconds
 from tenure._keys import check_instance
-from tenure._startup import StartupCheck
+from tenure._startup import StartupCheck, store_timeout_s
 from tenure.errors import ConfigurationError
 from tenure.locks import Locks
 from tenure.store import LockStore
@@ -25,13 +25,15 @@ _GROUP: Final = "tenure.stores"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ENVIRONMENT: Final = "TENURE_ENVIRONMENT"
 
-_PLUGINS: Final = {"postgresql": "tenure-postgres", "postgres": "tenure-postgres", "valkey": "tenure-valkey"}
-_PLUGINS_BY_FAMILY: Final = {
-    **_PLUGINS,
+_PLUGINS: Final = {
+    "postgresql": "tenure-postgres",
+    "postgres": "tenure-postgres",
+    "valkey": "tenure-valkey",
     "valkeys": "tenure-valkey",
     "redis": "tenure-valkey",
     "rediss": "tenure-valkey",
 }
+"""Who brings the store of a scheme, by what stands before its `+`."""
 
 
 class OpenedStore(LockStore, Protocol):
@@ -95,7 +97,7 @@ def _refuse_memory_in_production(scheme: str, environment: str | None, *, allow_
 
 
 def _no_plugin(scheme: str, installed: set[str]) -> str:
-    plugin = _PLUGINS_BY_FAMILY.get(scheme.partition("+")[0])
+    plugin = _PLUGINS.get(scheme.partition("+")[0])
     if plugin is not None:
         return f'No store is installed for "{scheme}://": pip install {plugin}'
     known = sorted(installed | {"postgresql+asyncpg", "valkey"})
@@ -139,11 +141,7 @@ class TenureConfig:
         to_seconds(self.drain, name="drain")
         if self.instance is not None:
             check_instance(self.instance)
-        if self.store_timeout is not None and to_ms(self.store_timeout, name="store_timeout") > ttl_ms:
-            raise ConfigurationError(
-                "store_timeout is longer than ttl: a call that is waited for longer than a lease lives cannot help it. "
-                "Give a store_timeout of at most the ttl."
-            )
+        store_timeout_s(self.store_timeout, ttl_ms / 1000)
         if self.startup_check not in ("warn", "strict", False):
             raise ConfigurationError(f'startup_check is {self.startup_check!r}: it is "warn", "strict" or False.')
 

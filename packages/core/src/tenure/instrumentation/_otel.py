@@ -1,9 +1,9 @@
 """Events to OpenTelemetry metrics, and to the span that is current."""
 
-import re
 from typing import Any, final
 
 from tenure.events import AcquireRefused, Event, LeaseAcquired, LeaseLost, LeaseReleased
+from tenure.instrumentation._wording import kind_of
 
 __all__ = ["OpenTelemetryHook"]
 
@@ -33,8 +33,7 @@ class OpenTelemetryHook:
 
     def __call__(self, event: Event, /) -> None:
         """Count *event*."""
-        kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
-        attributes = {"tenure.event": kind}
+        attributes = {"tenure.event": kind_of(event)}
         match event:
             case LeaseAcquired(waited_s=waited_s) | AcquireRefused(waited_s=waited_s):
                 self._wait.record(waited_s, attributes)

@@ -3,11 +3,10 @@
 import dataclasses
 import enum
 import logging
-import re
 from typing import Any, final
 
 from tenure.events import Event
-from tenure.instrumentation._wording import level_of
+from tenure.instrumentation._wording import kind_of, level_of
 
 __all__ = ["StructlogHook"]
 
@@ -32,10 +31,9 @@ class StructlogHook:
 
     def __call__(self, event: Event, /) -> None:
         """Log *event*."""
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
         fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
         method = {logging.DEBUG: "debug", logging.INFO: "info"}.get(level_of(event), "warning")
-        getattr(self._logger, method)(f"tenure.{name}", **fields)
+        getattr(self._logger, method)(f"tenure.{kind_of(event)}", **fields)
 
 
 def _plain(value: Any) -> Any:

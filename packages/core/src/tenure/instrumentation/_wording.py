@@ -1,6 +1,7 @@
 """Events as sentences, for the log: one place, so that every log says the same."""
 
 import logging
+import re
 from typing import Final, assert_never
 
 from tenure.errors import LossReason
@@ -22,7 +23,7 @@ from tenure.events import (
     StoreFinding,
 )
 
-__all__ = ["level_of", "sentence_of"]
+__all__ = ["kind_of", "level_of", "sentence_of"]
 
 _LOSSES: Final = {
     LossReason.REFUSED: "the store refused a renewal",
@@ -49,6 +50,11 @@ _LEVELS: Final[dict[type, int]] = {
     LeadershipAcquired: logging.INFO,
     LeadershipLost: logging.INFO,
 }
+
+
+def kind_of(event: Event) -> str:
+    """Name the kind of *event* for machines: `lease_acquired` for a `LeaseAcquired`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
 
 
 def level_of(event: Event) -> int:
