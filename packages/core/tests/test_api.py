@@ -18,7 +18,8 @@ import tenure
 
 SOURCE = Path(tenure.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-CORE = [path for path in FILES if "testing" not in path.relative_to(SOURCE).parts]
+CORE = [path for path in FILES if path.relative_to(SOURCE).parts[0] not in ("ext", "testing")]
+EXT = [path for path in FILES if path.relative_to(SOURCE).parts[0] == "ext"]
 
 # Names that are published: taking one away or renaming it breaks somebody's program.
 NAMES = [
@@ -41,6 +42,7 @@ NAMES = [
     "current_lease",
     "locked",
     "on_one_instance",
+    "open_idempotency_store",
     "open_store",
     "without_overlapping",
 ]
@@ -53,6 +55,8 @@ MODULES = [
     "tenure.election",
     "tenure.errors",
     "tenure.events",
+    "tenure.idempotency",
+    "tenure.idempotency_store",
     "tenure.instrumentation",
     "tenure.jobs",
     "tenure.lease",
@@ -209,7 +213,14 @@ def calls_in(path: Path) -> set[str]:
     return {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
 
 
-@pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", EXT, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_an_extension_imports_its_own_framework_only(path: Path) -> None:
+    foreign = imports_of(path) - sys.stdlib_module_names - {"tenure"}
+    allowed = {"litestar": {"litestar", "advanced_alchemy", "msgspec"}, "sealing.py": {"cryptography"}}
+    assert foreign <= allowed.get(path.relative_to(SOURCE / "ext").parts[0], set())
+
+
+@pytest.mark.parametrize("path", [*CORE, *EXT], ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_is_printed(path: Path) -> None:
     assert "print" not in calls_in(path)
 

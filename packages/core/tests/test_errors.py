@@ -19,6 +19,18 @@ from tenure import (
     StoreTimeoutError,
     TenureError,
     errors,
+    idempotency,
+)
+from tenure.idempotency import (
+    ExecutionLostError,
+    IdempotencyError,
+    InFlightError,
+    KeyReusedError,
+    NoEffectError,
+    OutcomeUnknownError,
+    ResponseNotStoredError,
+    SealError,
+    StoreFullError,
 )
 
 EXAMPLES: dict[type[TenureError], TenureError] = {
@@ -29,7 +41,17 @@ EXAMPLES: dict[type[TenureError], TenureError] = {
     StoreError: StoreError("The store failed."),
     StoreTimeoutError: StoreTimeoutError("renew", 10.0),
     StoreReplyError: StoreReplyError("The store's acquire() returned a dict."),
+    StoreFullError: StoreFullError("The store holds its 2 records."),
+    InFlightError: InFlightError(1.5),
+    KeyReusedError: KeyReusedError(),
+    OutcomeUnknownError: OutcomeUnknownError(2),
+    ResponseNotStoredError: ResponseNotStoredError(),
+    ExecutionLostError: ExecutionLostError(),
+    NoEffectError: NoEffectError("The provider was closed."),
+    SealError: SealError("It is sealed with another key."),
 }
+PARENTS = {TenureError, IdempotencyError}
+
 CLASSES = [
     member
     for name in errors.__all__
@@ -40,7 +62,7 @@ EVERY_REASON = pytest.mark.parametrize("reason", LossReason)
 
 
 def test_every_error_has_an_example_here() -> None:
-    assert {*CLASSES} - {TenureError} == {*EXAMPLES}
+    assert {*CLASSES} - PARENTS == {*EXAMPLES}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +76,15 @@ def test_every_error_has_an_example_here() -> None:
         (StoreError, (TenureError,)),
         (StoreTimeoutError, (StoreError,)),
         (StoreReplyError, (StoreError,)),
+        (StoreFullError, (StoreError,)),
+        (IdempotencyError, (TenureError,)),
+        (InFlightError, (IdempotencyError,)),
+        (KeyReusedError, (IdempotencyError,)),
+        (OutcomeUnknownError, (IdempotencyError,)),
+        (ResponseNotStoredError, (IdempotencyError,)),
+        (ExecutionLostError, (IdempotencyError,)),
+        (NoEffectError, (TenureError,)),
+        (SealError, (TenureError,)),
     ],
 )
 def test_the_hierarchy_is_the_published_one(child: type[Exception], parents: tuple[type[Exception], ...]) -> None:
@@ -64,15 +95,16 @@ def test_a_silent_store_is_not_taken_for_the_callers_own_timeout() -> None:
     assert not issubclass(StoreTimeoutError, TimeoutError)
 
 
-def test_the_parent_of_all_errors_is_never_raised_itself() -> None:
+@pytest.mark.parametrize("parent", PARENTS)
+def test_a_parent_of_errors_is_never_raised_itself(parent: type[Exception]) -> None:
     with pytest.raises(TypeError, match="raise one of its children"):
-        TenureError("something")
+        parent("something")
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_an_error_is_named_where_it_is_imported_from(cls: type[Exception]) -> None:
-    assert cls.__module__ == "tenure"
-    assert getattr(tenure, cls.__name__) is cls
+    home = {"tenure": tenure, "tenure.idempotency": idempotency}[cls.__module__]
+    assert getattr(home, cls.__name__) is cls
 
 
 @EVERY_EXAMPLE
@@ -95,6 +127,9 @@ def test_an_error_survives_copying(error: TenureError) -> None:
         (LockNotAcquiredError, {"key": "invoices", "waited_s": 2.0}),
         (LeaseLostError, {"key": "invoices", "token": 41, "reason": LossReason.REFUSED}),
         (StoreTimeoutError, {"operation": "renew", "timeout_s": 10.0}),
+        (InFlightError, {"retry_after_s": 1.5}),
+        (OutcomeUnknownError, {"attempt": 2}),
+        (ResponseNotStoredError, {"summary": b"201"}),
     ],
 )
 def test_what_an_error_is_made_of_can_be_read_and_pickled_however_it_was_given(
@@ -171,3 +206,24 @@ def test_a_silent_store_is_reported_with_what_to_look_at() -> None:
 @pytest.mark.parametrize("error", [LockNotAcquiredError("invoices", 1234.5678), StoreTimeoutError("renew", 86_400.0)])
 def test_a_long_time_is_said_in_plain_figures(error: TenureError) -> None:
     assert "e+" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (InFlightError(1.5), 409),
+        (KeyReusedError(), 422),
+        (OutcomeUnknownError(), 409),
+        (ResponseNotStoredError(), 409),
+        (ExecutionLostError(), 409),
+    ],
+)
+def test_what_a_repeat_is_told_has_a_status_and_says_what_to_do(error: IdempotencyError, status: int) -> None:
+    assert error.status_hint == status
+    assert str(error).endswith(".")
+    assert any(advice in str(error) for advice in ("Repeat it", "Use a new key", "Find out", "do not repeat", "Roll"))
+
+
+def test_what_was_kept_in_place_of_a_response_is_not_in_the_message() -> None:
+    assert "canary" not in str(ResponseNotStoredError(b"canary"))
+    assert "canary" not in repr(ResponseNotStoredError(b"canary"))

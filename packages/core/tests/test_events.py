@@ -37,7 +37,7 @@ def test_the_union_holds_every_event_there_is() -> None:
         member for member in vars(events).values() if isinstance(member, type) and dataclasses.is_dataclass(member)
     }
     assert {*KINDS} == defined
-    assert {kind.__name__ for kind in KINDS} | {"Event", "SkipReason"} == {*events.__all__}
+    assert {kind.__name__ for kind in KINDS} | {"Event", "IdempotencyOutcome", "SkipReason"} == {*events.__all__}
 
 
 @EVERY_KIND

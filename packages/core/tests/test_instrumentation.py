@@ -21,6 +21,11 @@ from tenure import InMemoryLockStore, Locks, LossReason
 from tenure.events import (
     AcquireRefused,
     Event,
+    ExecutionLost,
+    ExtensionFailed,
+    IdempotencyClosed,
+    IdempotencyOutcome,
+    IdempotencyStarted,
     JobSkipped,
     JobStarted,
     LeadershipAcquired,
@@ -31,6 +36,7 @@ from tenure.events import (
     LeaseRenewedLate,
     LocksClosed,
     LocksStarted,
+    RecordOutcome,
     ReleaseFailed,
     RenewalFailed,
     SkipReason,
@@ -56,6 +62,11 @@ EVENTS: list[Event] = [
     JobSkipped(JOB, KEY, SkipReason.OVERLAP),
     LeadershipAcquired(KEY, 41),
     LeadershipLost(KEY, 41, None, 60.0),
+    IdempotencyStarted("shop-1", "PostgresIdempotencyStore", "cluster"),
+    IdempotencyClosed("shop-1", 0),
+    RecordOutcome("c0ffee", IdempotencyOutcome.STORED, 1, 0.25, 64),
+    ExtensionFailed("c0ffee", 1, "TimeoutError"),
+    ExecutionLost("c0ffee", 1, LossReason.EXPIRED),
 ]
 
 
@@ -117,6 +128,11 @@ def test_structlog_gets_a_name_and_fields() -> None:
         (EVENTS[11], "tenure.job_skipped", "debug"),
         (EVENTS[12], "tenure.leadership_acquired", "info"),
         (EVENTS[13], "tenure.leadership_lost", "info"),
+        (EVENTS[14], "tenure.idempotency_started", "info"),
+        (EVENTS[15], "tenure.idempotency_closed", "info"),
+        (EVENTS[16], "tenure.record_outcome", "debug"),
+        (EVENTS[17], "tenure.extension_failed", "warning"),
+        (EVENTS[18], "tenure.execution_lost", "warning"),
     ],
 )
 def test_structlog_gets_every_event_at_its_level(event: Event, name: str, level: str) -> None:
@@ -174,6 +190,13 @@ def test_prometheus_counts_every_event(registry: CollectorRegistry) -> None:
         "tenure_wait_seconds_sum": 0.25,
         "tenure_hold_seconds_count": 2,
         "tenure_hold_seconds_sum": 15.0,
+        "tenure_requests_total[outcome=stored]": 1,
+        "tenure_executions_lost_total[reason=expired]": 1,
+        "tenure_store_calls_failed_total[operation=extend]": 1,
+        "tenure_execution_seconds_count": 1,
+        "tenure_execution_seconds_sum": 0.25,
+        "tenure_response_bytes_count": 1,
+        "tenure_response_bytes_sum": 64,
     }
 
 
@@ -282,6 +305,11 @@ def test_opentelemetry_counts_every_event_by_its_kind(telemetry: Telemetry, hook
             "job_skipped",
             "leadership_acquired",
             "leadership_lost",
+            "idempotency_started",
+            "idempotency_closed",
+            "record_outcome",
+            "extension_failed",
+            "execution_lost",
         ],
         1,
     )
@@ -300,7 +328,8 @@ def test_no_attribute_of_a_metric_holds_a_key_or_a_token(telemetry: Telemetry, h
     for event in EVENTS:
         hook(event)
     points = [point for name in ("tenure.events", "tenure.wait", "tenure.hold") for point in telemetry.points(name)]
-    assert {name for point in points for name in point.attributes} == {"tenure.event", "tenure.reason"}
+    names = {name for point in points for name in point.attributes}
+    assert names == {"tenure.event", "tenure.outcome", "tenure.reason"}
     assert "canary" not in str([dict(point.attributes) for point in points])
 
 

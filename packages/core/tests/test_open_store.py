@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tenure import Acquired, ConfigurationError, InMemoryLockStore, open_store
+from tenure import Acquired, ConfigurationError, InMemoryLockStore, open_idempotency_store, open_store
+from tenure.idempotency import Idempotency, InMemoryIdempotencyStore
 
 SECRET = "hunter2-canary"
 
@@ -21,8 +22,9 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 class Plugin:
     """An installed entry point, as importlib.metadata would find it."""
 
-    def __init__(self, name: str, factory: Callable[[str], object]) -> None:
+    def __init__(self, name: str, factory: Callable[[str], object], group: str = "tenure.stores") -> None:
         self.name = name
+        self.group = group
         self._factory = factory
 
     def load(self) -> Callable[[str], object]:
@@ -34,12 +36,12 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Have these plugins installed in the group `tenure.stores`, and no other."""
+    """Have these plugins installed, and no other."""
 
     def only(*plugins: Plugin) -> None:
         def entry_points(*, group: str, name: str | None = None) -> list[Plugin]:
-            assert group == "tenure.stores"
-            return [plugin for plugin in plugins if name in (None, plugin.name)]
+            assert group in ("tenure.stores", "tenure.idempotency_stores")
+            return [plugin for plugin in plugins if name in (None, plugin.name) and plugin.group == group]
 
         monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
 
@@ -179,3 +181,40 @@ def test_a_store_that_the_instances_share_is_opened_in_production(install: Insta
 
 def test_what_is_opened_can_be_closed() -> None:
     assert hasattr(open_store("memory://"), "aclose")
+
+
+# ----------------------------------------------------------------------------- idempotency stores
+
+
+async def test_an_idempotency_store_in_memory_is_opened_by_its_url_and_used() -> None:
+    async with open_idempotency_store("memory://") as store, Idempotency(store, hooks=[]) as idempotency:
+        assert isinstance(store, InMemoryIdempotencyStore)
+
+        async def fn() -> int:
+            return 7
+
+        assert await idempotency.run("k", "f", fn) == 7
+
+
+def test_an_idempotency_store_is_found_in_its_own_group(install: Install) -> None:
+    locks, records = object(), object()
+    install(
+        Plugin("valkey", lambda _: locks),
+        Plugin("valkey", lambda _: records, "tenure.idempotency_stores"),
+    )
+    assert open_idempotency_store("valkey://cache") is records  # type: ignore[comparison-overlap]
+    assert open_store("valkey://cache") is locks  # type: ignore[comparison-overlap]
+
+
+def test_an_idempotency_store_that_is_missing_is_answered_with_its_plugin_and_its_group(install: Install) -> None:
+    install(Plugin("valkey", object))
+    with pytest.raises(ConfigurationError, match="pip install tenure-valkey"):
+        open_idempotency_store(f"valkey://app:{SECRET}@cache")
+    with pytest.raises(ConfigurationError, match=r"tenure\.idempotency_stores"):
+        open_idempotency_store("etcd://cache")
+
+
+def test_an_idempotency_store_in_memory_is_refused_in_production() -> None:
+    with pytest.raises(ConfigurationError, match="in memory"):
+        open_idempotency_store("memory://", environment="production")
+    assert open_idempotency_store("memory://", environment="production", allow_in_memory=True)

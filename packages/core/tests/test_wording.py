@@ -10,6 +10,11 @@ from tenure import LossReason
 from tenure.events import (
     AcquireRefused,
     Event,
+    ExecutionLost,
+    ExtensionFailed,
+    IdempotencyClosed,
+    IdempotencyOutcome,
+    IdempotencyStarted,
     JobSkipped,
     JobStarted,
     LeadershipAcquired,
@@ -20,6 +25,7 @@ from tenure.events import (
     LeaseRenewedLate,
     LocksClosed,
     LocksStarted,
+    RecordOutcome,
     ReleaseFailed,
     RenewalFailed,
     SkipReason,
@@ -119,6 +125,106 @@ WORDING: list[tuple[Event, int, str]] = [
         LeadershipLost("feed", 41, LossReason.EXPIRED, 60.0),
         INFO,
         'Leads "feed" no more (fencing token 41): no renewal was confirmed before its deadline',
+    ),
+    (
+        IdempotencyStarted("shop-1", "PostgresIdempotencyStore", "cluster"),
+        INFO,
+        "Idempotency: PostgresIdempotencyStore (instance shop-1)",
+    ),
+    (
+        IdempotencyStarted("shop-1", "InMemoryIdempotencyStore", "process"),
+        WARNING,
+        (
+            "Idempotency: InMemoryIdempotencyStore. It knows the requests of this process only: every other instance "
+            "runs a repeat that reaches it."
+        ),
+    ),
+    (IdempotencyClosed("shop-1", 0), INFO, "Idempotency of instance shop-1 closed"),
+    (
+        IdempotencyClosed("shop-1", 2),
+        WARNING,
+        "Idempotency of instance shop-1 closed; 2 executions are left without a stored outcome",
+    ),
+    (RecordOutcome("c0ffee", IdempotencyOutcome.ACQUIRED, 1), DEBUG, "Request c0ffee (attempt 1) begins"),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.TAKEN_OVER, 2),
+        WARNING,
+        "Request c0ffee (attempt 2) begins again: how the one before ended is unknown",
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.REPLAYED, size=64),
+        DEBUG,
+        "Request c0ffee was answered with the stored response (64 bytes)",
+    ),
+    (RecordOutcome("c0ffee", IdempotencyOutcome.IN_FLIGHT), DEBUG, "Request c0ffee is still in progress"),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.MISMATCH),
+        INFO,
+        "Request c0ffee was refused: its key belongs to another payload",
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.REFUSED),
+        WARNING,
+        "Request c0ffee was not begun again: its outcome is unknown, or its response was lost",
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.STORED, 1, 0.25, 64),
+        DEBUG,
+        "Request c0ffee (attempt 1) is completed (0.250 s, 64 bytes)",
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.TOMBSTONE, 1, 0.25, 0),
+        INFO,
+        "Request c0ffee (attempt 1) is completed without its response, which could not be kept (0.250 s, 0 bytes)",
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.STALE, 1, 40.0, 64),
+        WARNING,
+        (
+            "Request c0ffee (attempt 1) was replaced before it completed: two may have had their effect (40.000 s, 64 "
+            "bytes)"
+        ),
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.GONE, 1, 40.0, 64),
+        WARNING,
+        (
+            "Request c0ffee (attempt 1) completed after its record had ended: a repeat would run again (40.000 s, 64 "
+            "bytes)"
+        ),
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.RELEASED, 1, 0.25),
+        DEBUG,
+        "Request c0ffee (attempt 1) had no effect and may be repeated (0.250 s)",
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.ABANDONED, 1, 0.25, error="TimeoutError"),
+        WARNING,
+        "Request c0ffee (attempt 1) ended in an unknown way (0.250 s, TimeoutError)",
+    ),
+    (
+        RecordOutcome("", IdempotencyOutcome.BYPASSED),
+        DEBUG,
+        "A request came without a key and is not protected",
+    ),
+    (
+        RecordOutcome("c0ffee", IdempotencyOutcome.STORE_ERROR, error="ConnectionResetError"),
+        WARNING,
+        "Request c0ffee met a store that failed (ConnectionResetError)",
+    ),
+    (
+        ExtensionFailed("c0ffee", 1, "TimeoutError"),
+        WARNING,
+        "Could not extend request c0ffee (attempt 1): TimeoutError; trying again",
+    ),
+    (
+        ExecutionLost("c0ffee", 1, LossReason.EXPIRED),
+        WARNING,
+        (
+            "Request c0ffee (attempt 1) may be begun again elsewhere: it could not be extended in time. Its completion "
+            "will tell"
+        ),
     ),
 ]
 EVERY_LINE = pytest.mark.parametrize(
@@ -254,3 +360,13 @@ def test_hooks_are_told_in_their_order() -> None:
 
 def test_no_hooks_hear_nothing() -> None:
     tell([], LocksClosed("shop-1"))
+
+
+@pytest.mark.parametrize("outcome", IdempotencyOutcome)
+def test_every_outcome_of_a_request_has_its_wording_in_the_table_above(outcome: IdempotencyOutcome) -> None:
+    assert outcome in {event.outcome for event, *_ in WORDING if isinstance(event, RecordOutcome)}
+
+
+@pytest.mark.parametrize("reason", LossReason)
+def test_every_loss_of_an_execution_can_be_said(reason: LossReason) -> None:
+    assert "begun again elsewhere: " in sentence_of(ExecutionLost("c0ffee", 1, reason))

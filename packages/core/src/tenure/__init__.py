@@ -2,10 +2,11 @@
 tenure: a job, a connection or a write that belongs to one process at a time.
 
 A lease that its holder keeps renewing, checked in a store that every instance shares; a signal when it is lost; a
-fencing token that grows with every acquisition, so that a late write is refused.
+fencing token that grows with every acquisition, so that a late write is refused. `tenure.idempotency` carries out once
+what comes twice.
 """
 
-from tenure.config import open_store
+from tenure.config import open_idempotency_store, open_store
 from tenure.context import current_lease
 from tenure.election import LeaderElection
 from tenure.errors import (
@@ -45,6 +46,7 @@ __all__ = [
     "current_lease",
     "locked",
     "on_one_instance",
+    "open_idempotency_store",
     "open_store",
     "without_overlapping",
 ]

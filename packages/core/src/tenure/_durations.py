@@ -65,21 +65,22 @@ def to_seconds(value: Duration, *, name: str) -> float:
     return to_ms(value, name=name, at_least_ms=0) / 1000
 
 
-def check_ttl_ms(ttl_ms: int) -> int:
+def check_ttl_ms(ttl_ms: int, name: str = "ttl_ms") -> int:
     """
     Refuse a ttl that no store may be asked for. Stores call it first, before anything is sent.
 
     Args:
         ttl_ms: Whole milliseconds, 1 to a hundred years; it may exceed 32 bits.
+        name: What it is called, for the error.
 
     Raises:
         ConfigurationError: It is not an `int` (a bool is none) or out of range.
     """
     if type(ttl_ms) is not int:
         kind = type(ttl_ms).__name__
-        raise ConfigurationError(f"ttl_ms is a {kind}: a store is told whole milliseconds as an int.")
+        raise ConfigurationError(f"{name} is a {kind}: a store is told whole milliseconds as an int.")
     if not 1 <= ttl_ms <= MAX_MS:
-        raise ConfigurationError(f"ttl_ms is {_shown(ttl_ms)}: it must be from 1 to {MAX_MS} (a hundred years).")
+        raise ConfigurationError(f"{name} is {_shown(ttl_ms)}: it must be from 1 to {MAX_MS} (a hundred years).")
     return ttl_ms
 
 

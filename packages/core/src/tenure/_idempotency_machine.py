@@ -22,7 +22,11 @@ the first one:
 - A record with another fingerprint answers MISMATCH in every state but ABSENT, before anything else is looked at: the
   same key with another payload is a mistake of the client's, also after a crash.
 - acquire and complete are safe to repeat by their owner: a lost reply is asked for again. The first completion wins.
-- release means "known to have had no effect", and nothing else; nothing but time removes COMPLETED.
+- release means "this execution is known to have had no effect", and nothing else. After an earlier attempt whose
+  outcome is unknown the record stays, ABANDONED and without an owner: what is not known of the first attempt is not
+  known of the key. Nothing but time removes COMPLETED.
+- An execution may prove its effect in the transaction that has it. Such a record is never released and never begun
+  again: only its response can be lost.
 - A late owner whose record nobody took over may still extend and complete it; one that was replaced may not, and is
   told so: STALE, nothing written.
 
@@ -154,13 +158,15 @@ def state_at(now: float, *, completed: bool, lock_ends: float, expires: float) -
     return _IN_FLIGHT if now < lock_ends else _ABANDONED
 
 
-def judge(
+def judge(  # noqa: PLR0913 -- what a record and a call say, by name
     state: RecordState,
     call: IdempotencyCall,
     caller: Caller,
     *,
     same_fingerprint: bool = True,
     takeover: bool = True,
+    first: bool = True,
+    effect: bool = False,
 ) -> Verdict:
     """
     Judge one call on a record.
@@ -171,11 +177,18 @@ def judge(
         caller: Who asks.
         same_fingerprint: With ACQUIRE, whether the payload is the recorded one.
         takeover: With ACQUIRE, whether an abandoned execution may be begun again.
+        first: Whether the recorded attempt is the first one.
+        effect: Whether the effect of the recorded attempt is committed.
     """
     if state is _ABSENT:
         return TRANSITIONS[state, call, _OTHER]
     if call is _ACQUIRE and not same_fingerprint:
         return Verdict(Answer.MISMATCH, state)
-    if call is _ACQUIRE and state is _ABANDONED and caller is _OTHER and not takeover:
+    if call is _ACQUIRE and state is _ABANDONED and caller is _OTHER and (effect or not takeover):
         return Verdict(Answer.ABANDONED, state)
-    return TRANSITIONS[state, call, caller]
+    verdict = TRANSITIONS[state, call, caller]
+    if call is _RELEASE and verdict.writes and effect:
+        return Verdict(Answer.NO, state)
+    if call is _RELEASE and verdict.writes and not first:
+        return Verdict(Answer.YES, _ABANDONED, writes=True)
+    return verdict

@@ -7,6 +7,7 @@ MAX_KEY_LENGTH = 500
 
 MAX_OWNER_LENGTH = 200
 MAX_INSTANCE_LENGTH = 100
+MAX_FINGERPRINT_LENGTH = 200
 
 
 def check_key(key: str) -> str:
@@ -43,6 +44,17 @@ def check_instance(name: str) -> str:
             surrogate.
     """
     return _check(name, "instance", MAX_INSTANCE_LENGTH)
+
+
+def check_fingerprint(fingerprint: str) -> str:
+    """
+    Refuse a fingerprint that some store could not record. The message never holds it.
+
+    Raises:
+        ConfigurationError: The fingerprint is no `str`, empty, over 200 characters, or holds NUL or a lone
+            surrogate.
+    """
+    return _check(fingerprint, "fingerprint", MAX_FINGERPRINT_LENGTH)
 
 
 def _check(value: str, name: str, longest: int) -> str:

@@ -2,19 +2,20 @@
 
 import math
 import secrets
-from typing import Literal
+from typing import Literal, Protocol
 
 from tenure._durations import Duration, to_ms
 from tenure._keeper import Keeper
 from tenure._lease_machine import RENEWALS_PER_TTL
 from tenure.clock import Clock
 from tenure.errors import ConfigurationError
-from tenure.store import ChecksServer, Finding, LockStore
+from tenure.store import ChecksServer, Finding
 
 __all__ = [
     "StartupCheck",
     "check_server",
     "measure_round_trip_s",
+    "refuse_no_idempotency_store",
     "refuse_no_store",
     "refuse_short_ttl",
     "store_timeout_s",
@@ -35,16 +36,32 @@ _PROBES = 3
 
 def refuse_no_store(store: object) -> None:
     """
-    Refuse what is no store, such as a URL.
+    Refuse what is no lock store, such as a URL.
 
     Raises:
         ConfigurationError: It lacks a method of the contract.
     """
-    for method in ("acquire", "renew", "release"):
+    _refuse_lacking(store, ("acquire", "renew", "release"), "lock store", "open_store", "tenure.LockStore")
+
+
+def refuse_no_idempotency_store(store: object) -> None:
+    """
+    Refuse what is no idempotency store, such as a URL or a lock store.
+
+    Raises:
+        ConfigurationError: It lacks a method of the contract.
+    """
+    methods = ("acquire", "extend", "complete", "release", "purge")
+    opener, contract = "open_idempotency_store", "tenure.idempotency.IdempotencyStore"
+    _refuse_lacking(store, methods, "idempotency store", opener, contract)
+
+
+def _refuse_lacking(store: object, methods: tuple[str, ...], kind: str, opener: str, contract: str) -> None:
+    for method in methods:
         if not callable(getattr(store, method, None)):
             raise ConfigurationError(
-                f"A {type(store).__name__} is no lock store: it has no {method}(). Pass a store, such as "
-                'open_store("postgresql+asyncpg://..."), or one of your own that keeps tenure.LockStore.'
+                f"A {type(store).__name__} is no {kind}: it has no {method}(). Pass a store, such as "
+                f'{opener}("postgresql+asyncpg://..."), or one of your own that keeps {contract}.'
             )
 
 
@@ -66,7 +83,13 @@ def store_timeout_s(store_timeout: Duration | None, ttl_s: float) -> float:
     return timeout_s
 
 
-async def check_server(store: LockStore, keeper: Keeper, mode: StartupCheck) -> list[Finding]:
+class _Releases(Protocol):
+    """What both kinds of store have, and changes nothing where there is nothing."""
+
+    async def release(self, key: str, owner: str) -> bool: ...
+
+
+async def check_server(store: object, keeper: Keeper, mode: StartupCheck) -> list[Finding]:
     """
     Look at the store's server once, for at most three seconds.
 
@@ -97,7 +120,7 @@ async def check_server(store: LockStore, keeper: Keeper, mode: StartupCheck) -> 
     return findings
 
 
-async def measure_round_trip_s(store: LockStore, keeper: Keeper, clock: Clock) -> float:
+async def measure_round_trip_s(store: _Releases, keeper: Keeper, clock: Clock) -> float:
     """
     Measure the store's round trip, in seconds: the release of a lock that nobody has, which changes nothing.
 

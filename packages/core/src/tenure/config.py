@@ -16,12 +16,14 @@ from tenure._durations import Duration, to_ms, to_seconds
 from tenure._keys import check_instance
 from tenure._startup import StartupCheck, store_timeout_s
 from tenure.errors import ConfigurationError
+from tenure.idempotency_store import IdempotencyStore
 from tenure.locks import Locks
 from tenure.store import LockStore
 
-__all__ = ["OpenedStore", "TenureConfig", "open_store"]
+__all__ = ["OpenedIdempotencyStore", "OpenedStore", "TenureConfig", "open_idempotency_store", "open_store"]
 
 _GROUP: Final = "tenure.stores"
+_IDEMPOTENCY_GROUP: Final = "tenure.idempotency_stores"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ENVIRONMENT: Final = "TENURE_ENVIRONMENT"
 
@@ -38,6 +40,18 @@ _PLUGINS: Final = {
 
 class OpenedStore(LockStore, Protocol):
     """A lock store with the client that it was opened with; closing it closes the client."""
+
+    async def aclose(self) -> None:
+        """Close what was opened."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> Literal[False] | None: ...
+
+
+class OpenedIdempotencyStore(IdempotencyStore, Protocol):
+    """An idempotency store with the client that it was opened with; closing it closes the client."""
 
     async def aclose(self) -> None:
         """Close what was opened."""
@@ -67,6 +81,31 @@ def open_store(url: str, *, allow_in_memory: bool = False, environment: str | No
         ConfigurationError: The URL has no scheme, no plugin for it is installed, or it is a store in memory in
             production. The message does not hold the URL, which may hold a password.
     """
+    return cast("OpenedStore", _open(url, _GROUP, allow_in_memory=allow_in_memory, environment=environment))
+
+
+def open_idempotency_store(
+    url: str, *, allow_in_memory: bool = False, environment: str | None = None
+) -> OpenedIdempotencyStore:
+    """
+    Open the idempotency store that a URL names, as `open_store` opens a lock store.
+
+        async with open_idempotency_store("valkey://cache:6379") as store, Idempotency(store) as idempotency:
+            ...
+
+    Args:
+        url: `postgresql+asyncpg://…` (tenure-postgres), `valkey://…` (tenure-valkey), `memory://`.
+        allow_in_memory: Accept a store in memory in production: right for a single instance only.
+        environment: "production" refuses a store in memory; by default the variable TENURE_ENVIRONMENT.
+
+    Raises:
+        ConfigurationError: As `open_store`.
+    """
+    opened = _open(url, _IDEMPOTENCY_GROUP, allow_in_memory=allow_in_memory, environment=environment)
+    return cast("OpenedIdempotencyStore", opened)
+
+
+def _open(url: str, group: str, *, allow_in_memory: bool, environment: str | None) -> object:
     match = _SCHEME.match(url) if isinstance(url, str) else None  # type: ignore[redundant-expr]  # from a setting
     if match is None:
         raise ConfigurationError(
@@ -78,32 +117,33 @@ def open_store(url: str, *, allow_in_memory: bool = False, environment: str | No
     # Imported here: it takes a third of the time that importing all of tenure does.
     from importlib.metadata import entry_points
 
-    found = entry_points(group=_GROUP, name=scheme)
+    found = entry_points(group=group, name=scheme)
     if not found:
-        raise ConfigurationError(_no_plugin(scheme, {entry.name for entry in entry_points(group=_GROUP)}))
+        raise ConfigurationError(_no_plugin(scheme, {entry.name for entry in entry_points(group=group)}, group))
     factory = next(iter(found)).load()
-    return cast("OpenedStore", factory(url))
+    opened: object = factory(url)
+    return opened
 
 
 def _refuse_memory_in_production(scheme: str, environment: str | None, *, allow_in_memory: bool) -> None:
     environment = environment or os.environ.get(_ENVIRONMENT, "")
     if scheme == "memory" and environment.lower() == "production" and not allow_in_memory:
         raise ConfigurationError(
-            "The store is in memory, and the environment is production: a lock in memory excludes callers in this "
+            "The store is in memory, and the environment is production: what is in memory excludes callers in this "
             "process only, so every instance would take the same lock and run the same job. Give the URL of a store "
             'that the instances share, such as "postgresql+asyncpg://…", or pass allow_in_memory=True where there is '
             "one instance."
         )
 
 
-def _no_plugin(scheme: str, installed: set[str]) -> str:
+def _no_plugin(scheme: str, installed: set[str], group: str) -> str:
     plugin = _PLUGINS.get(scheme.partition("+")[0])
     if plugin is not None:
         return f'No store is installed for "{scheme}://": pip install {plugin}'
     known = sorted(installed | {"postgresql+asyncpg", "valkey"})
     return (
         f'No store is known for "{scheme}://": the schemes are {", ".join(known)}. A store of your own registers an '
-        f'entry point in the group "{_GROUP}".'
+        f'entry point in the group "{group}".'
     )
 
 

@@ -6,6 +6,7 @@ What can go wrong, by what a caller can do about it.
 - `LeaseLostError`: the lease ended under its holder; stop, and let the fence refuse what is on its way.
 - `LeaseStateError`: a call out of order (before start, after close, after a fork); fix the program.
 - `StoreError`: the store did not answer in time, or answered what the contract does not allow.
+- `IdempotencyError`: the request was made before; what became of it says which child.
 
 A driver's own errors pass through unwrapped. No message and no `repr` holds an owner, a secret or a
 stored payload.
@@ -16,11 +17,20 @@ from typing import Any
 
 __all__ = [
     "ConfigurationError",
+    "ExecutionLostError",
+    "IdempotencyError",
+    "InFlightError",
+    "KeyReusedError",
     "LeaseLostError",
     "LeaseStateError",
     "LockNotAcquiredError",
     "LossReason",
+    "NoEffectError",
+    "OutcomeUnknownError",
+    "ResponseNotStoredError",
+    "SealError",
     "StoreError",
+    "StoreFullError",
     "StoreReplyError",
     "StoreTimeoutError",
     "TenureError",
@@ -176,3 +186,131 @@ class StoreReplyError(StoreError):
     """The store answered what the contract does not allow; it is never taken for a grant."""
 
     __module__ = "tenure"
+
+
+class StoreFullError(StoreError):
+    """A store in memory is at its bound and holds nothing that may be forgotten. Nothing was begun."""
+
+    __module__ = "tenure.idempotency"
+
+
+class IdempotencyError(TenureError):
+    """The parent of what a repeated request is told instead of an execution; never raised itself."""
+
+    __module__ = "tenure.idempotency"
+    status_hint = 409
+
+    def __init__(self, *args: Any) -> None:
+        if type(self) is IdempotencyError:
+            raise TypeError("IdempotencyError is a parent class: raise one of its children.")
+        super().__init__(*args)
+
+
+class InFlightError(IdempotencyError):
+    """
+    The first request under the key is still being worked on: ask again later, nothing needs to be corrected.
+
+    Attributes:
+        retry_after_s: What is left of the execution's lock, in seconds on the store's clock. It may be extended, and
+            the execution may end any time before.
+    """
+
+    __module__ = "tenure.idempotency"
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return (
+            "A request with this idempotency key is still in progress. Repeat it after a pause, with the same key and "
+            "the same payload."
+        )
+
+
+class KeyReusedError(IdempotencyError):
+    """The key was used with another payload before. Nothing ran."""
+
+    __module__ = "tenure.idempotency"
+    status_hint = 422
+
+    def __str__(self) -> str:
+        return (
+            "This idempotency key belongs to a request with another payload. Use a new key for a new request, and "
+            "repeat a request unchanged."
+        )
+
+
+class OutcomeUnknownError(IdempotencyError):
+    """
+    An execution under the key began and nobody knows how it ended; it is not begun again.
+
+    A guarded function may raise it too, to say just that of itself: its record is left abandoned.
+
+    Attributes:
+        attempt: How many executions began, where it is known.
+    """
+
+    __module__ = "tenure.idempotency"
+
+    def __init__(self, attempt: int | None = None) -> None:
+        super().__init__(attempt)
+        self.attempt = attempt
+
+    def __str__(self) -> str:
+        return (
+            "An earlier request with this idempotency key began and its outcome is unknown. Find out whether it took "
+            "effect before a new key is used."
+        )
+
+
+class ResponseNotStoredError(IdempotencyError):
+    """
+    The request was carried out, and its response was not kept: it was a stream, too large, or lost in a crash.
+
+    Attributes:
+        summary: What was kept instead, as the execution left it; empty where nothing was. Not in the message.
+    """
+
+    __module__ = "tenure.idempotency"
+
+    def __init__(self, summary: bytes = b"") -> None:
+        super().__init__()
+        self.summary = summary
+
+    def __str__(self) -> str:
+        return (
+            "The request with this idempotency key was carried out, and its response was not kept. Read its result "
+            "where it is stored; do not repeat it under a new key."
+        )
+
+
+class ExecutionLostError(IdempotencyError):
+    """The record of this execution is another's by now, or gone: what it would do must not be done. Roll back."""
+
+    __module__ = "tenure.idempotency"
+
+    def __str__(self) -> str:
+        return (
+            "This execution was replaced by another one under its idempotency key, or its record has ended. Roll its "
+            "work back: the other one does it."
+        )
+
+
+class NoEffectError(TenureError):
+    """
+    Raised by a guarded function to say that it had no effect: its record is released whatever the policy.
+
+    Raise it from the error that is to be seen, or a child of it.
+    """
+
+    __module__ = "tenure.idempotency"
+
+
+class SealError(TenureError):
+    """
+    A stored response could not be opened: another key, or a record that was moved or changed. It is never taken for
+    a reason to run the request again.
+    """
+
+    __module__ = "tenure.idempotency"

@@ -1,7 +1,8 @@
 """
 What happened, as values: the one vocabulary of hooks, logs and metrics.
 
-Every event is frozen and names its key and, where there is one, its fencing token. None holds an owner.
+Every event is frozen and names its key and, where there is one, its fencing token. None holds an owner. An event of a
+record names it by twelve characters of a keyed hash: an idempotency key is a client's, and may be a secret.
 Durations are seconds on this process's clock.
 """
 
@@ -14,6 +15,11 @@ from tenure.errors import LossReason
 __all__ = [
     "AcquireRefused",
     "Event",
+    "ExecutionLost",
+    "ExtensionFailed",
+    "IdempotencyClosed",
+    "IdempotencyOutcome",
+    "IdempotencyStarted",
     "JobSkipped",
     "JobStarted",
     "LeadershipAcquired",
@@ -24,6 +30,7 @@ __all__ = [
     "LeaseRenewedLate",
     "LocksClosed",
     "LocksStarted",
+    "RecordOutcome",
     "ReleaseFailed",
     "RenewalFailed",
     "SkipReason",
@@ -182,6 +189,100 @@ class LeadershipLost:
     led_s: float
 
 
+class IdempotencyOutcome(enum.Enum):
+    """What became of a request that carries an idempotency key."""
+
+    ACQUIRED = "acquired"
+    TAKEN_OVER = "taken over"
+    REPLAYED = "replayed"
+    IN_FLIGHT = "in flight"
+    MISMATCH = "mismatch"
+    REFUSED = "refused"
+    """An execution of unknown outcome, or one whose response was lost, was not begun again."""
+    STORED = "stored"
+    TOMBSTONE = "tombstone"
+    """It was carried out, and its response was not kept."""
+    STALE = "stale"
+    """Another execution had taken its record over when it completed: two may have had their effect."""
+    GONE = "gone"
+    """Its record had ended when it completed."""
+    RELEASED = "released"
+    ABANDONED = "abandoned"
+    """It ended, and its outcome is unknown."""
+    BYPASSED = "bypassed"
+    """It came without a key, where none is required."""
+    STORE_ERROR = "store error"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IdempotencyStarted:
+    """An `Idempotency` was entered: the store in use, and how far it reaches."""
+
+    instance: str
+    store: str
+    reach: Literal["process", "host", "cluster"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IdempotencyClosed:
+    """
+    An `Idempotency` was left.
+
+    Attributes:
+        instance: The instance's name.
+        unsettled: Executions whose outcome could not be stored; a repeat of theirs is a second attempt.
+    """
+
+    instance: str
+    unsettled: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RecordOutcome:
+    """
+    A request under an idempotency key was answered, or an execution ended.
+
+    Attributes:
+        record: Twelve characters of a keyed hash of the record's key; empty for a request without one.
+        outcome: What became of it.
+        attempt: The execution's number, where there is one.
+        elapsed_s: How long the execution took, where one ended.
+        size: The bytes that were stored or replayed.
+        error: The type of the store's error, without its text.
+    """
+
+    record: str
+    outcome: IdempotencyOutcome
+    attempt: int | None = None
+    elapsed_s: float | None = None
+    size: int | None = None
+    error: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ExtensionFailed:
+    """The lock of an execution could not be extended (an error, not a refusal). It is tried again."""
+
+    record: str
+    attempt: int
+    error: str
+    """The type of the error, without its text."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ExecutionLost:
+    """The lock of an execution ended under it: another one may have begun. Its completion will tell."""
+
+    record: str
+    attempt: int
+    reason: LossReason
+
+
 Event = (
     LocksStarted
     | StoreFinding
@@ -197,5 +298,10 @@ Event = (
     | JobSkipped
     | LeadershipAcquired
     | LeadershipLost
+    | IdempotencyStarted
+    | IdempotencyClosed
+    | RecordOutcome
+    | ExtensionFailed
+    | ExecutionLost
 )
 """Any of the events."""

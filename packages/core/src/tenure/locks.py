@@ -35,7 +35,7 @@ from tenure.instrumentation import Hook, default_hooks, tell
 from tenure.lease import Lease, LeaseScope
 from tenure.store import LockStore
 
-__all__ = ["Locks", "Statistics", "ambient_locks"]
+__all__ = ["Locks", "Phase", "Statistics", "ambient_locks"]
 
 _UNWIND_S = 1.0
 """How long closing waits, in seconds, for bodies that it cancelled to run their cleanup under their leases."""
@@ -50,7 +50,7 @@ def ambient_locks() -> "Locks":
 
 @final
 class Phase(enum.Enum):
-    """Where a `Locks` stands."""
+    """Where a `Locks` stands, or an `Idempotency`."""
 
     NEW = "not started"
     OPEN = "open"

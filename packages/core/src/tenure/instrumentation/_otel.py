@@ -2,7 +2,7 @@
 
 from typing import Any, final
 
-from tenure.events import AcquireRefused, Event, LeaseAcquired, LeaseLost, LeaseReleased
+from tenure.events import AcquireRefused, Event, ExecutionLost, LeaseAcquired, LeaseLost, LeaseReleased, RecordOutcome
 from tenure.instrumentation._wording import kind_of
 
 __all__ = ["OpenTelemetryHook"]
@@ -30,6 +30,7 @@ class OpenTelemetryHook:
             "tenure.wait", unit="s", description="Time until a lease was granted or refused."
         )
         self._hold = meter.create_histogram("tenure.hold", unit="s", description="Time that a lease was held.")
+        self._execution = meter.create_histogram("tenure.execution", unit="s", description="Time that a request took.")
 
     def __call__(self, event: Event, /) -> None:
         """Count *event*."""
@@ -43,6 +44,12 @@ class OpenTelemetryHook:
                 attributes["tenure.reason"] = reason.value
                 self._hold.record(held_s, attributes)
                 self._current_span().add_event("tenure.lease_lost", {**attributes, "tenure.token": token})
+            case RecordOutcome(outcome=outcome, elapsed_s=elapsed_s):
+                attributes["tenure.outcome"] = outcome.name.lower()
+                if elapsed_s is not None:
+                    self._execution.record(elapsed_s, attributes)
+            case ExecutionLost(reason=reason):
+                attributes["tenure.reason"] = reason.value
             case _:
                 pass
         self._events.add(1, attributes)

@@ -5,6 +5,8 @@ from typing import Any, final
 from tenure.events import (
     AcquireRefused,
     Event,
+    ExecutionLost,
+    ExtensionFailed,
     JobSkipped,
     JobStarted,
     LeadershipAcquired,
@@ -13,6 +15,7 @@ from tenure.events import (
     LeaseLost,
     LeaseReleased,
     LeaseRenewedLate,
+    RecordOutcome,
     ReleaseFailed,
     RenewalFailed,
 )
@@ -21,6 +24,8 @@ __all__ = ["PrometheusHook"]
 
 _HOLD_BUCKETS_S = (0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 1800, 7200, 86400)
 """From a guarded write to a leadership of a day."""
+
+_SIZE_BUCKETS = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 @final
@@ -56,9 +61,17 @@ class PrometheusHook:
         self._hold = prometheus.Histogram(
             "tenure_hold_seconds", "Time that a lease was held.", buckets=_HOLD_BUCKETS_S, registry=registry
         )
+        self._outcomes = counter("requests", "Requests under an idempotency key, by outcome.", "outcome")
+        self._executions_lost = counter("executions_lost", "Executions whose lock ended under them.", "reason")
+        self._execution = prometheus.Histogram(
+            "tenure_execution_seconds", "Time that an execution took.", buckets=_HOLD_BUCKETS_S, registry=registry
+        )
+        self._response = prometheus.Histogram(
+            "tenure_response_bytes", "Size of stored responses.", buckets=_SIZE_BUCKETS, registry=registry
+        )
         self._leading = prometheus.Gauge("tenure_leading", "Elections that this instance leads.", registry=registry)
 
-    def __call__(self, event: Event, /) -> None:  # noqa: C901 -- one case an event
+    def __call__(self, event: Event, /) -> None:  # noqa: C901, PLR0912 -- one case an event
         """Count *event*."""
         match event:
             case LeaseAcquired(waited_s=waited_s, after=after):
@@ -86,5 +99,18 @@ class PrometheusHook:
                 self._leading.inc()
             case LeadershipLost():
                 self._leading.dec()
+            case RecordOutcome():
+                self._count_outcome(event)
+            case ExtensionFailed():
+                self._failed.labels("extend").inc()
+            case ExecutionLost(reason=reason):
+                self._executions_lost.labels(reason.value).inc()
             case _:
                 pass
+
+    def _count_outcome(self, event: RecordOutcome) -> None:
+        self._outcomes.labels(event.outcome.name.lower()).inc()
+        if event.elapsed_s is not None:
+            self._execution.observe(event.elapsed_s)
+            if event.size is not None:
+                self._response.observe(event.size)

@@ -8,6 +8,11 @@ from tenure.errors import LossReason
 from tenure.events import (
     AcquireRefused,
     Event,
+    ExecutionLost,
+    ExtensionFailed,
+    IdempotencyClosed,
+    IdempotencyOutcome,
+    IdempotencyStarted,
     JobSkipped,
     JobStarted,
     LeadershipAcquired,
@@ -18,6 +23,7 @@ from tenure.events import (
     LeaseRenewedLate,
     LocksClosed,
     LocksStarted,
+    RecordOutcome,
     ReleaseFailed,
     RenewalFailed,
     StoreFinding,
@@ -32,6 +38,15 @@ _LOSSES: Final = {
     LossReason.CLOSED: "it was still held when its Locks was closed",
     LossReason.MAX_HOLD: "its hold reached its max_hold",
     LossReason.FORKED: "this process is a fork of its holder",
+}
+
+_LOCK_ENDS: Final = {
+    LossReason.REFUSED: "the store refused to extend it",
+    LossReason.EXPIRED: "it could not be extended in time",
+    LossReason.STALLED: "this process did not run until its lock had ended",
+    LossReason.CLOSED: "its Idempotency was closed",
+    LossReason.MAX_HOLD: "it reached its max_execution",
+    LossReason.FORKED: "this process is a fork of the one that runs it",
 }
 
 _LEVELS: Final[dict[type, int]] = {
@@ -49,7 +64,33 @@ _LEVELS: Final[dict[type, int]] = {
     JobSkipped: logging.DEBUG,
     LeadershipAcquired: logging.INFO,
     LeadershipLost: logging.INFO,
+    IdempotencyStarted: logging.INFO,
+    IdempotencyClosed: logging.INFO,
+    RecordOutcome: logging.DEBUG,
+    ExtensionFailed: logging.WARNING,
+    ExecutionLost: logging.WARNING,
 }
+
+_OUTCOMES: Final = {
+    IdempotencyOutcome.ACQUIRED: (logging.DEBUG, "begins"),
+    IdempotencyOutcome.TAKEN_OVER: (logging.WARNING, "begins again: how the one before ended is unknown"),
+    IdempotencyOutcome.REPLAYED: (logging.DEBUG, "was answered with the stored response"),
+    IdempotencyOutcome.IN_FLIGHT: (logging.DEBUG, "is still in progress"),
+    IdempotencyOutcome.MISMATCH: (logging.INFO, "was refused: its key belongs to another payload"),
+    IdempotencyOutcome.REFUSED: (
+        logging.WARNING,
+        "was not begun again: its outcome is unknown, or its response was lost",
+    ),
+    IdempotencyOutcome.STORED: (logging.DEBUG, "is completed"),
+    IdempotencyOutcome.TOMBSTONE: (logging.INFO, "is completed without its response, which could not be kept"),
+    IdempotencyOutcome.STALE: (logging.WARNING, "was replaced before it completed: two may have had their effect"),
+    IdempotencyOutcome.GONE: (logging.WARNING, "completed after its record had ended: a repeat would run again"),
+    IdempotencyOutcome.RELEASED: (logging.DEBUG, "had no effect and may be repeated"),
+    IdempotencyOutcome.ABANDONED: (logging.WARNING, "ended in an unknown way"),
+    IdempotencyOutcome.BYPASSED: (logging.DEBUG, "came without a key and is not protected"),
+    IdempotencyOutcome.STORE_ERROR: (logging.WARNING, "met a store that failed"),
+}
+"""The level that an outcome is logged at, and how it is said: warnings are what somebody should look into."""
 
 
 def kind_of(event: Event) -> str:
@@ -59,8 +100,12 @@ def kind_of(event: Event) -> str:
 
 def level_of(event: Event) -> int:
     """Return the level that *event* is logged at: warnings are what somebody should look into."""
-    if isinstance(event, LocksStarted) and event.reach == "process":
+    if isinstance(event, LocksStarted | IdempotencyStarted) and event.reach == "process":
         return logging.WARNING
+    if isinstance(event, IdempotencyClosed) and event.unsettled:
+        return logging.WARNING
+    if isinstance(event, RecordOutcome):
+        return _OUTCOMES[event.outcome][0]
     return _LEVELS[type(event)]
 
 
@@ -106,8 +151,49 @@ def sentence_of(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 -- one cas
             if loss is None:
                 return f'Stepped down from "{key}" (fencing token {token})'
             return f'Leads "{key}" no more (fencing token {token}): {_LOSSES[loss]}'
+        case IdempotencyStarted() | IdempotencyClosed() | RecordOutcome() | ExtensionFailed() | ExecutionLost():
+            return _sentence_of_request(event)
         case _:
             assert_never(event)
+
+
+def _sentence_of_request(
+    event: IdempotencyStarted | IdempotencyClosed | RecordOutcome | ExtensionFailed | ExecutionLost,
+) -> str:
+    match event:
+        case IdempotencyStarted(store=store, reach="process"):
+            return (
+                f"Idempotency: {store}. It knows the requests of this process only: every other instance runs a repeat "
+                "that reaches it."
+            )
+        case IdempotencyStarted(instance=instance, store=store):
+            return f"Idempotency: {store} (instance {instance})"
+        case IdempotencyClosed(instance=instance, unsettled=unsettled):
+            left = f"; {unsettled} executions are left without a stored outcome" if unsettled else ""
+            return f"Idempotency of instance {instance} closed{left}"
+        case RecordOutcome():
+            return _sentence_of_outcome(event)
+        case ExtensionFailed(record=record, attempt=attempt, error=error):
+            return f"Could not extend request {record} (attempt {attempt}): {error}; trying again"
+        case ExecutionLost(record=record, attempt=attempt, reason=reason):
+            return (
+                f"Request {record} (attempt {attempt}) may be begun again elsewhere: {_LOCK_ENDS[reason]}. Its "
+                "completion will tell"
+            )
+        case _:
+            assert_never(event)
+
+
+def _sentence_of_outcome(event: RecordOutcome) -> str:
+    which = f"Request {event.record}" if event.record else "A request"
+    attempt = "" if event.attempt is None else f" (attempt {event.attempt})"
+    details = [] if event.elapsed_s is None else [f"{event.elapsed_s:.3f} s"]
+    if event.size is not None:
+        details.append(f"{event.size} bytes")
+    if event.error is not None:
+        details.append(event.error)
+    detail = f" ({', '.join(details)})" if details else ""
+    return f"{which}{attempt} {_OUTCOMES[event.outcome][1]}{detail}"
 
 
 def _ended(after: str) -> str:

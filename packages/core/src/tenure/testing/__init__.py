@@ -3,9 +3,10 @@ For tests: a clock that the test moves, a store that fails on request, and the c
 
 - `ManualClock` for an application's tests: `await clock.advance("5m")` fires what falls due, in order, and waits
   until each renewal has reached the store.
-- `FaultyStore` around any store: lost requests and replies, delays, hangs, what runs late.
+- `FaultyStore` and `FaultyIdempotencyStore` around any store: lost requests and replies, delays, hangs, what runs late.
 - `lock_store_contract()` for who writes a store: its cases, for any test runner; `lock_store_mutants()` proves
-  that they find what they look for.
+  that they find what they look for. `idempotency_store_contract()` and `idempotency_store_mutants()` for who writes an
+  idempotency store; `idempotency_histories()` compares several stores, call by call, in random histories.
 - `virtual`, `run_virtual()`, `VirtualTimeLoop` and `LoopClock` for tests and simulations: time jumps, and a seed
   repeats the run.
 
@@ -16,18 +17,28 @@ from tenure.testing.clock import ManualClock
 from tenure.testing.contract import Case, lock_store_contract, run_all
 from tenure.testing.errors import DeadlockError, FaultError
 from tenure.testing.faults import FaultyStore
+from tenure.testing.idempotency_contract import idempotency_store_contract
+from tenure.testing.idempotency_histories import HistoriesReport, idempotency_histories
+from tenure.testing.idempotency_mutants import IdempotencyMutant, idempotency_store_mutants
 from tenure.testing.mutants import Mutant, lock_store_mutants
+from tenure.testing.record_faults import FaultyIdempotencyStore
 from tenure.testing.virtual_time import LoopClock, VirtualTimeLoop, run_virtual, virtual
 
 __all__ = [
     "Case",
     "DeadlockError",
     "FaultError",
+    "FaultyIdempotencyStore",
     "FaultyStore",
+    "HistoriesReport",
+    "IdempotencyMutant",
     "LoopClock",
     "ManualClock",
     "Mutant",
     "VirtualTimeLoop",
+    "idempotency_histories",
+    "idempotency_store_contract",
+    "idempotency_store_mutants",
     "lock_store_contract",
     "lock_store_mutants",
     "run_all",

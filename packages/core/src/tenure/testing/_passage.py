@@ -1,17 +1,16 @@
 """A store call on its way through the faults that were set for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 from tenure.clock import Clock, sleep_until, wait_until
-from tenure.store import Held
 from tenure.testing._parked import parked
 from tenure.testing.errors import FaultError
 
-__all__ = ["REFUSALS", "Call", "Fault", "Passage", "Rule"]
+__all__ = ["Call", "Fault", "Passage", "Rule"]
 
 
 @final
@@ -23,12 +22,14 @@ class Call:
     Attributes:
         method: `"acquire"`, `"renew"`, …
         number: The how manyth call of this method it is, from 1.
-        args: What was passed. It holds owners, so it is left out of the `repr`.
+        args: What was passed by position. It holds owners, so it is left out of the `repr`.
+        options: What was passed by name.
     """
 
     method: str
     number: int
     args: tuple[Any, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str | None:
@@ -79,6 +80,8 @@ class Road(Protocol):
     """What a passage needs of its store."""
 
     clock: Clock
+    REFUSALS: ClassVar[Mapping[str, Callable[[Call], Any]]]
+    """What each method answers when the store says no; the other methods have no such answer."""
 
     async def execute(self, call: Call) -> Any:
         """Make the call on the inner store."""
@@ -169,18 +172,9 @@ def fail(error: Exception | Callable[[], Exception]) -> Fault:
     return fault
 
 
-REFUSALS: dict[str, Callable[[Call], Any]] = {
-    "acquire": lambda _: Held(),
-    "renew": lambda _: False,
-    "release": lambda _: False,
-    "renew_many": lambda call: [False] * len(call.args[0]),
-}
-"""What each method answers when another owner holds the key; the other methods have no such answer."""
-
-
 async def refuse(passage: Passage) -> Any:
     """The store says no, without having looked."""
-    answer = REFUSALS.get(passage.call.method)
+    answer = passage.road.REFUSALS.get(passage.call.method)
     return await passage.go_on() if answer is None else answer(passage.call)
 
 

@@ -1,6 +1,6 @@
 """What can happen to a store call, as a test says it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import final
 
 from tenure._durations import Duration
@@ -21,11 +21,19 @@ class Faults:
     is lifted. Durations are seconds, a `timedelta`, or a string, on the store's clock.
     """
 
-    def __init__(self, rules: list[Rule], method: str, meets: Callable[[Call], bool], after: int) -> None:
+    def __init__(
+        self,
+        rules: list[Rule],
+        method: str,
+        meets: Callable[[Call], bool],
+        after: int,
+        refusals: Collection[str],
+    ) -> None:
         self._rules = rules
         self._method = method
         self._meets = meets
         self._after = after
+        self._refusals = refusals
 
     def slow_request(self, duration: Duration, *, times: int | None = None) -> Rule:
         """The request takes *duration* to reach the store. A caller that gives up before takes it back."""
@@ -49,13 +57,13 @@ class Faults:
 
     def refuse(self, *, times: int | None = None) -> Rule:
         """
-        The store says no, and nothing was executed: `Held()`, or False. Other methods pass.
+        The store says no, and nothing was executed: `Held()`, `InFlight`, or False. Other methods pass.
 
         Raises:
             ConfigurationError: The method has no way to say no.
         """
-        if self._method != "*" and self._method not in _passage.REFUSALS:
-            raise ConfigurationError(f"{self._method}() cannot refuse; these can: {', '.join(_passage.REFUSALS)}.")
+        if self._method != "*" and self._method not in self._refusals:
+            raise ConfigurationError(f"{self._method}() cannot refuse; these can: {', '.join(self._refusals)}.")
         return self._set("refuse", _passage.refuse, times)
 
     def answer(self, reply: object, *, times: int | None = None) -> Rule:

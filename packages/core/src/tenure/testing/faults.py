@@ -6,14 +6,10 @@ reply; either is slow; nothing answers; what was given up on runs late. Faults a
 of calls, by a predicate, or by chance from a seed; delays pass on an injected clock.
 """
 
-import asyncio
-import random
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Literal, Self, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Self, cast
 
-from tenure.clock import Clock, ObservesCalls, SystemClock
-from tenure.errors import ConfigurationError
+from tenure.clock import Clock
 from tenure.store import (
     Acquired,
     ChecksServer,
@@ -23,18 +19,17 @@ from tenure.store import (
     ListsLocks,
     LockRecord,
     LockStore,
-    Reach,
     RenewsMany,
     WakesWaiters,
 )
-from tenure.testing._passage import Call, Passage, Rule
+from tenure.testing._faulty import Faulty
+from tenure.testing._passage import Call, Rule
 from tenure.testing._script import Faults
-from tenure.testing._tally import Tally
 
 __all__ = ["Call", "Faults", "FaultyStore", "Rule"]
 
 
-class FaultyStore:
+class FaultyStore(Faulty):
     """
     A `LockStore` around another one. It has the capabilities of the inner one, and no others.
 
@@ -72,24 +67,15 @@ class FaultyStore:
         self, inner: LockStore, *, without: Collection[type] = (), clock: Clock | None = None, seed: int = 0
     ) -> None:
         del without
-        self.inner = inner
-        self.clock: Clock = clock or SystemClock()
-        self.calls = Tally("called")
-        self.executions = Tally("executed")
-        self.fired: Counter[str] = Counter()
-        self._rng = random.Random(seed)  # noqa: S311 - replayable, not secret
-        self._rules: list[Rule] = []
-        self._hung: set[asyncio.Future[None]] = set()
-        self._late: set[asyncio.Task[Any]] = set()
+        super().__init__(inner, clock=clock, seed=seed)
 
-    def __repr__(self) -> str:
-        return f"FaultyStore({type(self.inner).__name__})"
-
-    @property
-    def reach(self) -> Reach:
-        """As far as the inner store's."""
-        reach: Reach = getattr(self.inner, "reach", "cluster")
-        return reach
+    METHODS = ("acquire", "renew", "release", "renew_many", "list_locks", "check", "released")
+    REFUSALS: ClassVar[Mapping[str, Callable[[Call], Any]]] = {
+        "acquire": lambda _: Held(),
+        "renew": lambda _: False,
+        "release": lambda _: False,
+        "renew_many": lambda call: [False] * len(call.args[0]),
+    }
 
     # -------------------------------------------------------------------------------- the store
 
@@ -107,128 +93,6 @@ class FaultyStore:
         """Release, through the faults."""
         reply: bool = await self._pass("release", key, owner)
         return reply
-
-    # ------------------------------------------------------------------------------- the script
-
-    def on(
-        self,
-        method: str,
-        *,
-        when: Callable[[Call], bool] | None = None,
-        key: str | None = None,
-        chance: float = 1.0,
-        after: int = 0,
-    ) -> "Faults":
-        """
-        Choose the calls that a fault is for; the fault is what is called on the result.
-
-        Args:
-            method: A method of the store, or `"*"` for every one.
-            when: Meets those calls only for which it returns True.
-            key: Meets the calls on this key only.
-            chance: Meets a call with this probability, drawn from the store's seed.
-            after: Lets this many calls pass first, of those that it would meet.
-
-        Raises:
-            ConfigurationError: The store has no such method.
-        """
-        offered = [name for name in _METHODS if hasattr(self, name)]
-        if method not in ("*", *offered):
-            has = ", ".join(offered)
-            raise ConfigurationError(f"{self!r} has no method {method!r} to set a fault on. It has: {has}; or '*'.")
-
-        def meets(call: Call) -> bool:
-            if (key is not None and call.key != key) or (when is not None and not when(call)):
-                return False
-            return chance >= 1.0 or self._rng.random() < chance
-
-        return Faults(self._rules, method, meets, after)
-
-    def down(self) -> Rule:
-        """Take the store down: every request is lost until `heal()`."""
-        return self.on("*").lose_request()
-
-    def heal(self) -> None:
-        """
-        Lift every fault. Calls that hang end: with the error of a broken connection, or late, as they were set.
-
-        Delays that a call is in the middle of pass on the clock, as they would have.
-        """
-        for rule in self._rules:
-            rule.lift()
-        self._rules.clear()
-        for future in self._hung:
-            if not future.done():
-                future.set_result(None)
-        self._hung.clear()
-
-    async def called(self, method: str, times: int = 1) -> None:
-        """
-        Wait until *method* was called *times* times since the store was made. A signal: no sleep guesses it.
-
-        Raises:
-            DeadlockError: It was not within a generous limit of real time.
-        """
-        await self.calls.reaches(method, times)
-
-    async def executed(self, method: str, times: int = 1) -> None:
-        """Wait until *times* calls of *method* have ended on the inner store, answered or not."""
-        await self.executions.reaches(method, times)
-
-    async def aclose(self) -> None:
-        """Lift every fault, and wait for what runs late. The inner store is its owner's to close."""
-        self.heal()
-        if self._late:
-            await asyncio.wait(self._late)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> Literal[False]:
-        await self.aclose()
-        return False
-
-    # ---------------------------------------------------------------------------------- the road
-
-    async def _pass(self, method: str, *args: Any) -> Any:
-        call = Call(method, self.calls.add(method), args)
-        return await Passage(call, self, iter(tuple(self._rules))).go_on()
-
-    async def execute(self, call: Call) -> Any:
-        """Make *call* on the inner store. For the faults."""
-        try:
-            return await getattr(self.inner, call.method)(*call.args)
-        finally:
-            self.executions.add(call.method)
-
-    def run_beside(self, work: Awaitable[Any]) -> "asyncio.Task[Any]":
-        """Run *work* whether or not the caller of the store stays. For the faults."""
-
-        async def run() -> Any:
-            return await work
-
-        task = asyncio.get_running_loop().create_task(run())
-        self._late.add(task)
-        task.add_done_callback(self._forget)
-        if isinstance(self.clock, ObservesCalls):
-            self.clock.store_call_started(task)
-        return task
-
-    def until_healed(self) -> "asyncio.Future[None]":
-        """Return a future that `heal()` resolves. For the faults."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._hung.add(future)
-        future.add_done_callback(self._hung.discard)
-        return future
-
-    def met(self, kind: str) -> None:
-        """Take note of a fault that a call met. For the faults."""
-        self.fired[kind] += 1
-
-    def _forget(self, task: "asyncio.Task[Any]") -> None:
-        self._late.discard(task)
-        if not task.cancelled():
-            task.exception()  # looked at here: whoever made the call may have left
 
 
 class _Renewing(FaultyStore):
@@ -258,7 +122,6 @@ class _Waking(FaultyStore):
         await self._pass("released", key)
 
 
-_METHODS = ("acquire", "renew", "release", "renew_many", "list_locks", "check", "released")
 _CAPABILITIES: dict[type, type[FaultyStore]] = {
     RenewsMany: _Renewing,
     ListsLocks: _Listing,

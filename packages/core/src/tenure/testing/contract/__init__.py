@@ -10,7 +10,6 @@ the race that it prevents. That the cases find what they look for is shown by th
 """
 
 from collections.abc import Awaitable, Callable, Collection
-from functools import partial
 
 from tenure.errors import ConfigurationError
 from tenure.store import check_ttl_ms
@@ -28,9 +27,9 @@ from tenure.testing.contract import (
     tokens,
     waking,
 )
-from tenure.testing.contract.bench import MakeStore, Setting
+from tenure.testing.contract.bench import Bench, MakeStore, Setting
 from tenure.testing.contract.capabilities import CAPABILITIES, declared
-from tenure.testing.contract.case import Case, Script, run_all
+from tenure.testing.contract.case import Case, run_all
 
 __all__ = ["Case", "MakeStore", "lock_store_contract", "run_all"]
 
@@ -103,6 +102,7 @@ def lock_store_contract(  # noqa: PLR0913 - options of one call, each with a def
         names = ", ".join(one.__name__ for one in CAPABILITIES)
         raise ConfigurationError(f"capabilities names {unknown[0]!r}, which is none: they are {names}.")
     setting = Setting(
+        bench=Bench,
         make_store=make_store,
         advance_time=advance_time,
         restart=restart,
@@ -117,18 +117,7 @@ def lock_store_contract(  # noqa: PLR0913 - options of one call, each with a def
         scripts = [script for script in scripts if script.capability is None or script.capability in offered]
         scripts.append(declared(offered))
     return [
-        _case(setting, script)
+        setting.case(script)
         for script in scripts
         if (concurrent or not script.races) and (restart is not None or not script.restarts)
     ]
-
-
-def _case(setting: Setting, script: Script) -> Case:
-    return Case(
-        name=script.name,
-        rule=script.rule,
-        race=script.race,
-        run=partial(setting.play, script),
-        capability=script.capability,
-        alone=script.races or script.restarts or (script.waits and setting.advance_time is not None),
-    )

@@ -1,9 +1,4 @@
-"""
-The lock store in memory: the contract's executable meaning.
-
-It excludes callers in one process only, which is right for a single instance and for tests, and wrong for
-everything else: three instances would each have their own, and all three would take "the" lock.
-"""
+"""The lock store in memory."""
 
 import asyncio
 import math

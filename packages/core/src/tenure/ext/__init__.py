@@ -1,0 +1,1 @@
+"""Frameworks: tenure under ASGI applications and Litestar. Nothing of core imports it."""
