@@ -1,0 +1,22 @@
+"""HTTP idempotency for any ASGI application, without a framework."""
+
+from tenure.ext.asgi._canonical import canonical_json
+from tenure.ext.asgi._guard import RequestGuard
+from tenure.ext.asgi._inner_scope import CONTEXT_KEY
+from tenure.ext.asgi._middleware import IdempotencyMiddleware
+from tenure.ext.asgi._options import UNSCOPED, IdempotencyOptions, Principal, Unscoped
+from tenure.ext.asgi._problems import PROBLEMS, Problem, problem_of
+
+__all__ = [
+    "CONTEXT_KEY",
+    "PROBLEMS",
+    "UNSCOPED",
+    "IdempotencyMiddleware",
+    "IdempotencyOptions",
+    "Principal",
+    "Problem",
+    "RequestGuard",
+    "Unscoped",
+    "canonical_json",
+    "problem_of",
+]
