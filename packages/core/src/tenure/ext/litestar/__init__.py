@@ -1,0 +1,10 @@
+"""
+tenure in a Litestar application: one plugin for locks and idempotency.
+
+    pip install "tenure[litestar]"
+"""
+
+from tenure.ext.asgi import UNSCOPED, IdempotencyOptions
+from tenure.ext.litestar._plugin import TenurePlugin
+
+__all__ = ["UNSCOPED", "IdempotencyOptions", "TenurePlugin"]
