@@ -4,13 +4,22 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+from alembic.config import Config
+from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from tenure_postgres import PostgresLockStore, create_schema_sql
+from tenure_postgres import (
+    PostgresIdempotencyStore,
+    PostgresLockStore,
+    create_idempotency_schema_sql,
+    create_schema_sql,
+)
 from tenure_testbed.postgres_access import PostgresAccess, database_of
 
 MakeEngine = Callable[..., AsyncEngine]
@@ -56,13 +65,14 @@ END $$
 @pytest.fixture
 async def database_url(shared_database: str) -> str:
     """
-    A database with the locks table in it, and nothing of the test before.
+    A database with the two tables in it, and nothing of the test before.
 
     Emptied, not made anew: that takes a few milliseconds, and CREATE DATABASE a hundred.
     """
     async with connected(shared_database) as person:
         await person.execute(_EMPTY)
         await person.execute(create_schema_sql())
+        await person.execute(create_idempotency_schema_sql())
     return shared_database
 
 
@@ -91,14 +101,14 @@ async def person(database_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-def locked_row(database_url: str) -> Callable[[str], Any]:
-    """`async with locked_row(key)`: somebody else's session has the row locked."""
+def locked_row(database_url: str) -> Callable[..., Any]:
+    """`async with locked_row(key)`: somebody else's session has the row locked, and may change it before it commits."""
 
     @asynccontextmanager
-    async def lock(key: str) -> AsyncIterator[None]:
+    async def lock(key: str, table: str = "tenure_locks") -> AsyncIterator[Any]:
         async with connected(database_url) as other, other.transaction():
-            await other.execute("SELECT FROM tenure_locks WHERE key = $1 FOR UPDATE", key)
-            yield
+            await other.execute(f"SELECT FROM {table} WHERE key = $1 FOR UPDATE", key)
+            yield other
 
     return lock
 
@@ -122,6 +132,27 @@ def store(engine: AsyncEngine) -> PostgresLockStore:
 
 
 @pytest.fixture
+def records(engine: AsyncEngine) -> PostgresIdempotencyStore:
+    return PostgresIdempotencyStore(engine)
+
+
+@pytest.fixture
+def planted() -> Callable[..., PostgresIdempotencyStore]:
+    """Plant a bug: `planted(store, "acquire", (old, new))` changes that statement of the store."""
+
+    def plant(store: PostgresIdempotencyStore, statement: str, *changes: tuple[str, str]) -> PostgresIdempotencyStore:
+        text = getattr(store._sql, statement)
+        for old, new in changes:
+            if text.count(old) != 1:  # no AssertionError: that is what a planted bug has to bring about
+                raise ValueError(f"{old!r} is not in {statement}, or more than once")
+            text = text.replace(old, new)
+        store._sql = replace(store._sql, **{statement: text})
+        return store
+
+    return plant
+
+
+@pytest.fixture
 def owner() -> Callable[[], str]:
     """Draw an owner, as the engine does."""
     return lambda: f"cat-store-1:{secrets.token_hex(16)}"
@@ -139,3 +170,65 @@ def until() -> Callable[..., Awaitable[None]]:
             await asyncio.sleep(0.01)
 
     return wait
+
+
+# --------------------------------------------------------------------------------------------- migrations
+
+ENV = """
+from alembic import context
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    target_metadata=context.config.attributes["metadata"],
+    compare_type=True,
+    compare_server_default=True,
+)
+with context.begin_transaction():
+    context.run_migrations()
+"""
+
+TEMPLATE = '''"""${message}"""
+from alembic import op
+import sqlalchemy as sa
+${imports if imports else ""}
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+
+def upgrade() -> None:
+    ${upgrades if upgrades else "pass"}
+
+def downgrade() -> None:
+    ${downgrades if downgrades else "pass"}
+'''
+
+
+@pytest.fixture
+async def empty_url(database_url: str, person: Any) -> str:
+    """A database without the tables."""
+    await person.execute("DROP TABLE tenure_locks, tenure_idempotency")
+    return database_url
+
+
+@pytest.fixture
+def alembic(tmp_path: Path, make_engine: MakeEngine, empty_url: str) -> Any:
+    """Run Alembic's own commands on an empty database, with a directory of migrations of the test's own."""
+    (tmp_path / "versions").mkdir()
+    (tmp_path / "env.py").write_text(ENV)
+    (tmp_path / "script.py.mako").write_text(TEMPLATE)
+    config = Config()
+    config.set_main_option("script_location", str(tmp_path))
+    config.set_main_option("path_separator", "os")
+    engine = make_engine(empty_url)
+
+    async def run(do: Callable[..., Any], *arguments: Any, metadata: MetaData | None = None, **options: Any) -> Any:
+        config.attributes["metadata"] = metadata
+
+        def in_sync(connection: Any) -> Any:
+            config.attributes["connection"] = connection
+            return do(config, *arguments, **options)
+
+        async with engine.begin() as connection:
+            return await connection.run_sync(in_sync)
+
+    return run

@@ -79,10 +79,13 @@ async def test_options_of_the_store_and_of_libpq_stand_in_the_url(
     )
     async with open_postgres_store(url) as store:
         assert str(store.table) == '"ops"."our locks"'
-        assert store._lock_timeout == "250ms"
+        assert store._engine.lock_timeout == "250ms"
         assert isinstance(await store.acquire("job", "o", 60_000), Acquired)
-        assert store._engine.pool.size() == 2  # type: ignore[attr-defined]  # AsyncAdaptedQueuePool's
-        assert await settings_of(store._engine, "application_name", "statement_timeout") == ["shop", "2s"]
+        assert store._engine.connections._engine.pool.size() == 2  # type: ignore[attr-defined]  # AsyncAdaptedQueuePool's
+        assert await settings_of(store._engine.connections._engine, "application_name", "statement_timeout") == [
+            "shop",
+            "2s",
+        ]
     assert await person.fetchval('SELECT count(*) FROM ops."our locks"') == 1
 
 

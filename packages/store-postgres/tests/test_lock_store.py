@@ -403,5 +403,5 @@ async def test_a_lock_is_seen_by_all_at_once_whatever_the_application_does_in_it
 
 
 def test_the_statements_that_are_raced_for_are_those_in_the_files() -> None:
-    assert "excluded.key" in read_statement("acquire")
-    assert "SKIP LOCKED" in read_statement("renew_many")
+    assert "excluded.key" in read_statement("locks/acquire")
+    assert "SKIP LOCKED" in read_statement("locks/renew_many")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenure import Locks
-from tenure_postgres import PostgresLockStore, create_schema_sql, startup_check
+from tenure_postgres import PostgresLockStore, create_idempotency_schema_sql, create_schema_sql, startup_check
 from tenure_testbed.postgres_access import PostgresAccess, database_of
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -20,6 +20,7 @@ def examples(postgres_server: PostgresAccess, postgres_url: str, capsys: pytest.
     """Everything that the examples define, one after the other."""
     database = database_of(postgres_url)
     postgres_server.execute(create_schema_sql(), database)
+    postgres_server.execute(create_idempotency_schema_sql(), database)
     postgres_server.execute(
         "CREATE TABLE products (id int PRIMARY KEY, in_stock int NOT NULL, stock_token bigint)", database
     )
@@ -53,6 +54,24 @@ def test_the_examples_of_fenced_writes_and_housekeeping_work(
         await examples["lock_engine"].dispose()
 
     asyncio.run(run())
+
+
+def test_the_example_of_idempotency_sells_once_and_answers_twice(
+    examples: dict[str, Any], postgres_server: PostgresAccess, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(question: str) -> list[list[str]]:
+        return postgres_server.execute(question, database_of(postgres_url))
+
+    async def run() -> None:
+        await examples["sell_twice"](examples["engine"])
+        await examples["engine"].dispose()
+        await examples["lock_engine"].dispose()
+
+    capsys.readouterr()
+    asyncio.run(run())
+    assert capsys.readouterr().out == "sold\nsold\n"
+    assert told("SELECT in_stock FROM products WHERE id = 7") == [["0"]]
+    assert told("SELECT attempt, effect, response IS NOT NULL FROM tenure_idempotency") == [["1", "t", "t"]]
 
 
 def test_the_table_of_findings_has_every_code() -> None:

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tenure.store import Finding
 from tenure_postgres import PostgresLockStore, create_lock_engine, create_schema_sql
+from tenure_postgres.lock_table import LOCKS
 from tenure_postgres.startup_check import _columns, _durability, _server
 from tenure_postgres.statements import TableName
 from tenure_testbed.pgbouncer import PgBouncer
@@ -56,7 +57,7 @@ async def test_fsync_off_is_told(make_engine: MakeEngine, database_url: str) -> 
     found = await findings_of(PostgresLockStore(make_engine()))
     assert found["fsync"].fatal is False
     server = {"fsync": True, "synchronous_commit": "on", "synchronous_standbys": False}
-    assert list(_durability(server)) == []
+    assert list(_durability(server, LOCKS)) == []
 
 
 TABLE = "ALTER TABLE tenure_locks "
@@ -203,7 +204,7 @@ def test_a_collation_to_which_keys_that_differ_are_equal_is_found() -> None:
         name: {"type": kind, "required": False, "filled": False, "collation": "blind", "deterministic": False}
         for name, kind in kinds.items()
     }
-    [finding] = _columns(columns, TableName("tenure_locks"))
+    [finding] = _columns(columns, TableName("tenure_locks"), LOCKS)
     assert finding.code == "key-collation"
     assert finding.fatal
 
@@ -211,7 +212,7 @@ def test_a_collation_to_which_keys_that_differ_are_equal_is_found() -> None:
 def test_a_server_that_is_too_old_is_found() -> None:
     """There is no such server to start: asked of the rule itself."""
     row = {"version": 140011, "version_text": "14.11", "in_recovery": False, "read_only": False, "encoding": "UTF8"}
-    [finding] = _server(row | {"isolation": "read committed"})
+    [finding] = _server(row | {"isolation": "read committed"}, LOCKS)
     assert finding.code == "server-version"
     assert finding.fatal
     assert "14.11" in finding.message

@@ -4,15 +4,23 @@ import ast
 import re
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tenure_postgres
 from tenure.errors import ConfigurationError
-from tenure_postgres.statements import DEFAULT_TABLE, Statements, TableName, read_statement
+from tenure_postgres.statements import (
+    DEFAULT_RECORDS_TABLE,
+    DEFAULT_TABLE,
+    LockStatements,
+    RecordStatements,
+    TableName,
+    read_statement,
+)
 
-SQL = resources.files("tenure_postgres") / "sql"
-FILES = sorted(str(one.name).removesuffix(".sql") for one in SQL.iterdir())
+SQL = Path(str(resources.files("tenure_postgres"))) / "sql"
+FILES = sorted(path.relative_to(SQL).with_suffix("").as_posix() for path in SQL.rglob("*.sql"))
 SOURCES = sorted(Path(str(resources.files("tenure_postgres"))).glob("*.py"))
 
 
@@ -31,11 +39,21 @@ def test_a_statement_carries_its_name_and_no_comment(name: str) -> None:
     assert "--" not in text
 
 
-def test_a_statement_has_the_table_where_the_file_has_the_default_one() -> None:
-    ours, theirs = Statements.of(TableName(DEFAULT_TABLE)), Statements.of(TableName("locks", "ops"))
-    for name in Statements.__slots__:
-        assert DEFAULT_TABLE not in getattr(theirs, name)
-        assert getattr(ours, name) == getattr(theirs, name).replace('"ops"."locks"', f'"{DEFAULT_TABLE}"')
+@pytest.mark.parametrize(
+    ("statements", "default"), [(LockStatements, DEFAULT_TABLE), (RecordStatements, DEFAULT_RECORDS_TABLE)]
+)
+def test_a_statement_has_the_table_where_the_file_has_the_default_one(statements: Any, default: str) -> None:
+    ours, theirs = statements.of(TableName(default)), statements.of(TableName("app", "ops"))
+    for name in statements.__slots__:
+        assert default not in getattr(theirs, name)
+        assert getattr(ours, name) == getattr(theirs, name).replace('"ops"."app"', f'"{default}"')
+
+
+def test_a_name_that_is_put_in_may_look_like_another_one() -> None:
+    text = read_statement(
+        "records/expiry_index", TableName("tenure_locks"), {"ix_tenure_idempotency_expires_at": '"x"'}
+    )
+    assert text.endswith('CREATE INDEX IF NOT EXISTS "x" ON "tenure_locks" (expires_at)')
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from tenure import idempotency_store
 from tenure.store import Acquired, Claim
-from tenure_postgres import PostgresLockStore, UnreplicatedWriteError, create_schema_sql
+from tenure_postgres import (
+    PostgresIdempotencyStore,
+    PostgresLockStore,
+    UnreplicatedWriteError,
+    create_idempotency_schema_sql,
+    create_schema_sql,
+)
 from tenure_postgres.connection import Session
 from tenure_testbed.postgres_pair import PostgresPair
 from tenure_testbed.pytest_plugin import or_skip
@@ -26,7 +33,8 @@ def pair() -> Iterator[PostgresPair]:
 async def onlooker(pair: PostgresPair, connect: Any) -> AsyncIterator[Any]:
     async with connect(pair.primary.url()) as connection:
         await connection.execute(create_schema_sql())
-        await connection.execute("TRUNCATE tenure_locks")
+        await connection.execute(create_idempotency_schema_sql())
+        await connection.execute("TRUNCATE tenure_locks, tenure_idempotency")
         yield connection
     await asyncio.to_thread(pair.heal)
 
@@ -79,6 +87,21 @@ async def test_a_renewal_whose_wait_was_cancelled_is_unknown(
     with pytest.raises(UnreplicatedWriteError):
         await cancelled_in_the_wait(store.renew_many([Claim("job", holder, 60_000)]))
     assert await store.renew("job", holder, 60_000)
+
+
+async def test_a_record_whose_wait_was_cancelled_is_unknown_and_can_be_asked_for_again(
+    pair: PostgresPair, make_engine: Callable[..., AsyncEngine], owner: Owner, cancelled_in_the_wait: Any
+) -> None:
+    store, me = PostgresIdempotencyStore(make_engine(pair.primary.url(), pool_size=1, max_overflow=0)), owner()
+    for _ in range(2):
+        with pytest.raises(UnreplicatedWriteError):
+            await cancelled_in_the_wait(store.acquire("order", me, "f", 60_000, 60_000))
+    assert await store.acquire("order", me, "f", 60_000, 60_000) == idempotency_store.Acquired(1)
+    with pytest.raises(UnreplicatedWriteError):
+        await cancelled_in_the_wait(store.complete("order", me, b"201", 60_000))
+    assert await store.complete("order", me, b"another", 60_000) is idempotency_store.Completion.STORED
+    reply = await store.acquire("order", owner(), "f", 60_000, 60_000)
+    assert reply == idempotency_store.Completed(b"201", me), "the first completion wins"
 
 
 async def test_it_is_found_where_the_call_is_a_transaction_of_its_own_too(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from alembic import command
-from alembic.config import Config
 from sqlalchemy import Column, Integer, MetaData, String, Table, Text
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.exc import SADeprecationWarning
@@ -25,7 +24,8 @@ from tenure_postgres import (
     create_schema_sql,
     lock_table,
 )
-from tenure_postgres.table import _options
+from tenure_postgres.lock_table import LOCKS
+from tenure_postgres.table import storage_options
 
 with warnings.catch_warnings():
     # advanced-alchemy 1.12 uses a decorator that SQLAlchemy 2.1 calls deprecated.
@@ -95,67 +95,7 @@ _numbers = _count()
 
 MODELS = [plain, dataclasses, advanced_alchemy, a_registry, only_metadata]
 
-ENV = """
-from alembic import context
-
-connection = context.config.attributes["connection"]
-context.configure(
-    connection=connection,
-    target_metadata=context.config.attributes["metadata"],
-    compare_type=True,
-    compare_server_default=True,
-)
-with context.begin_transaction():
-    context.run_migrations()
-"""
-
-TEMPLATE = '''"""${message}"""
-from alembic import op
-import sqlalchemy as sa
-${imports if imports else ""}
-revision = ${repr(up_revision)}
-down_revision = ${repr(down_revision)}
-
-def upgrade() -> None:
-    ${upgrades if upgrades else "pass"}
-
-def downgrade() -> None:
-    ${downgrades if downgrades else "pass"}
-'''
-
-
 NOBODY = "postgresql+asyncpg://nobody@127.0.0.1:1/none"
-
-
-@pytest.fixture
-async def empty_url(database_url: str, person: Any) -> str:
-    """A database without the table."""
-    await person.execute("DROP TABLE tenure_locks")
-    return database_url
-
-
-@pytest.fixture
-def alembic(tmp_path: Path, make_engine: MakeEngine, empty_url: str) -> Any:
-    """Run Alembic's own commands on an empty database, with a directory of migrations of the test's own."""
-    (tmp_path / "versions").mkdir()
-    (tmp_path / "env.py").write_text(ENV)
-    (tmp_path / "script.py.mako").write_text(TEMPLATE)
-    config = Config()
-    config.set_main_option("script_location", str(tmp_path))
-    config.set_main_option("path_separator", "os")
-    engine = make_engine(empty_url)
-
-    async def run(do: Callable[..., Any], *arguments: Any, metadata: MetaData | None = None, **options: Any) -> Any:
-        config.attributes["metadata"] = metadata
-
-        def in_sync(connection: Any) -> Any:
-            config.attributes["connection"] = connection
-            return do(config, *arguments, **options)
-
-        async with engine.begin() as connection:
-            return await connection.run_sync(in_sync)
-
-    return run
 
 
 def body_of(script: Any, function: str) -> str:
@@ -242,7 +182,7 @@ async def test_a_sqlalchemy_whose_tables_know_no_storage_sets_it_behind_the_crea
 ) -> None:
     """As 2.0 is."""
     monkeypatch.setattr(PGDialect, "construct_arguments", [])
-    options = _options()
+    options = storage_options(LOCKS.storage)
     monkeypatch.undo()
     assert "postgresql_with" not in options
     metadata = MetaData()

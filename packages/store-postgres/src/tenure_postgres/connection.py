@@ -49,12 +49,14 @@ _SERVER_GONE = frozenset({"57P01", "57P02", "57P03", "57P05"})
 _NOTES: Final = {
     "26000": "Behind a pooler in transaction mode asyncpg may not keep prepared statements: make the engine with "
     "create_lock_engine(url, pooler=True), or with connect_args={'statement_cache_size': 0}.",
-    "42P01": "The locks table is missing: run the migration that creates it (tenure_postgres.create_schema_sql()).",
-    "42501": "The role needs SELECT, INSERT and UPDATE on the locks table, and USAGE on its schema.",
+    "42P01": "The table is missing: run the migration that creates it (tenure_postgres.create_schema_sql() for locks, "
+    "create_idempotency_schema_sql() for idempotency records).",
+    "42501": "The role needs SELECT, INSERT and UPDATE on the locks table, DELETE too on that of idempotency records, "
+    "and USAGE on their schema.",
     "25006": "The server is a standby or read-only. The connection was closed, so that the next call finds the "
     "primary, once there is one at the engine's address.",
-    "55P03": "Another session has locked the row: an application's own transaction under lease_guard(), or a "
-    "person's SELECT ... FOR UPDATE. Nothing was changed.",
+    "55P03": "Another session has locked the row: an application's own transaction under lease_guard() or "
+    "assert_owner(), or a person's SELECT ... FOR UPDATE. Nothing was changed.",
 }
 _NOTES["42P05"] = _NOTES["26000"]
 

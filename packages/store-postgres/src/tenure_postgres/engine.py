@@ -1,5 +1,5 @@
 """
-Engines for locks: the small pool of its own that a busy application wants, and the store that a URL opens.
+Engines for locks: the small pool of its own that a busy application wants, and the stores that a URL opens.
 
 A renewal that waits for a connection is a renewal that comes late. An application that keeps all connections of its
 pool busy loses its leases to its own load; a handful of connections for locks alone cannot be starved by it.
@@ -8,7 +8,7 @@ pool busy loses its leases to its own load; a handful of connections for locks a
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
@@ -18,10 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tenure._durations import Duration, to_ms
 from tenure.errors import ConfigurationError
+from tenure_postgres.idempotency_store import PostgresIdempotencyStore
 from tenure_postgres.lock_store import PostgresLockStore
-from tenure_postgres.statements import DEFAULT_TABLE
+from tenure_postgres.statements import DEFAULT_RECORDS_TABLE, DEFAULT_TABLE
 
-__all__ = ["create_lock_engine", "open_postgres_store"]
+__all__ = ["create_lock_engine", "open_postgres_idempotency_store", "open_postgres_store"]
 
 _DRIVER: Final = "postgresql+asyncpg"
 _SCHEMES: Final = frozenset({"postgres", "postgresql", _DRIVER})
@@ -109,6 +110,49 @@ def open_postgres_store(url: str) -> PostgresLockStore:
     Raises:
         ConfigurationError: The URL is not one of PostgreSQL on asyncpg, or an option of it cannot be.
     """
+    opened = _open(url)
+    return PostgresLockStore(
+        opened.engine,
+        table=opened.table or DEFAULT_TABLE,
+        schema=opened.schema,
+        lock_timeout=opened.lock_timeout,
+        owns_engine=True,
+    )
+
+
+def open_postgres_idempotency_store(url: str) -> PostgresIdempotencyStore:
+    """
+    Open the idempotency store behind a URL. Nothing is connected before the first call.
+
+    Args:
+        url: As for `open_postgres_store`; `table` and `schema` are those of the idempotency records.
+
+    Returns:
+        A store that owns its engine: leave it with `async with`, or call `aclose()`.
+
+    Raises:
+        ConfigurationError: The URL is not one of PostgreSQL on asyncpg, or an option of it cannot be.
+    """
+    opened = _open(url)
+    return PostgresIdempotencyStore(
+        opened.engine,
+        table=opened.table or DEFAULT_RECORDS_TABLE,
+        schema=opened.schema,
+        lock_timeout=opened.lock_timeout,
+        owns_engine=True,
+    )
+
+
+class _Opened(NamedTuple):
+    """What a URL says: an engine, and the options of a store on it."""
+
+    engine: AsyncEngine
+    table: str | None
+    schema: str | None
+    lock_timeout: str
+
+
+def _open(url: str) -> _Opened:
     target = _parse(url)
     own = {name: _single(name, target.query[name]) for name in _OWN if name in target.query}
     engine = create_lock_engine(
@@ -118,13 +162,7 @@ def open_postgres_store(url: str) -> PostgresLockStore:
         statement_timeout=own.get("statement_timeout", "5s"),
         pooler=_flag(own.get("pooler", "false")),
     )
-    return PostgresLockStore(
-        engine,
-        table=own.get("table", DEFAULT_TABLE),
-        schema=own.get("schema"),
-        lock_timeout=own.get("lock_timeout", "2s"),
-        owns_engine=True,
-    )
+    return _Opened(engine, own.get("table"), own.get("schema"), own.get("lock_timeout", "2s"))
 
 
 def _parse(url: str | URL) -> URL:

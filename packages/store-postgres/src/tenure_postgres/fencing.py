@@ -13,13 +13,14 @@ middle of a write. Two ways to stop the write:
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Table, Update, literal, or_, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy import BigInteger, ColumnElement, Integer, Table, Update, literal, or_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from tenure.errors import ConfigurationError, LeaseLostError, LossReason
 from tenure.store import MAX_TOKEN
-from tenure_postgres.statements import DEFAULT_TABLE, read_statement
+from tenure_postgres.caller_transaction import CallersConnection, statement_in_it, transaction_of
+from tenure_postgres.lock_table import LOCKS
+from tenure_postgres.statements import DEFAULT_TABLE
 from tenure_postgres.table import table_name_of
 
 __all__ = ["Fence", "FencedLease", "fence", "lease_guard"]
@@ -146,7 +147,7 @@ def _checked(token: object) -> int:
 
 
 async def lease_guard(
-    connection: AsyncConnection | AsyncSession | async_scoped_session[Any],
+    connection: CallersConnection,
     lease: FencedLease,
     *,
     table: str | Table | type[Any] = DEFAULT_TABLE,
@@ -181,25 +182,8 @@ async def lease_guard(
         Exception: What the driver raises, as SQLAlchemy wraps it.
     """
     lease.raise_unless_held()
-    name = str(table_name_of(table, schema)).replace(":", "\\:")  # a colon begins a parameter in text()
-    statement = text(read_statement("lease_guard").replace(DEFAULT_TABLE, name))
-    connection = await _connection_of(connection)
-    raw = await connection.get_raw_connection()
-    if getattr(raw.dbapi_connection, "autocommit", False):
-        raise ConfigurationError(
-            "The connection is in AUTOCOMMIT: the proof would end with its own statement. Use `engine.begin()` of an "
-            "engine without isolation_level='AUTOCOMMIT'."
-        )
-    found = await connection.execute(statement, {"key": lease.key, "token": lease.token})
+    statement = statement_in_it("locks/lease_guard", DEFAULT_TABLE, table_name_of(table, schema, LOCKS))
+    transaction = await transaction_of(connection)
+    found = await transaction.execute(statement, {"key": lease.key, "token": lease.token})
     if found.first() is None:
         raise LeaseLostError(lease.key, lease.token, LossReason.REFUSED)
-
-
-async def _connection_of(given: object) -> AsyncConnection:
-    if isinstance(given, AsyncSession | async_scoped_session):
-        return await given.connection()
-    if isinstance(given, AsyncConnection):
-        return given
-    raise ConfigurationError(
-        f"The connection is a {type(given).__name__}: give an AsyncConnection or an AsyncSession, in a transaction."
-    )

@@ -1,7 +1,7 @@
 """
 The lock store on PostgreSQL: one row a key, one statement a call.
 
-What each statement prevents stands in its file under `sql/`; how one is run, in `connection.py`.
+What each statement prevents stands in its file under `sql/locks/`; how one is run, in `connection.py`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from sqlalchemy import Table
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tenure._durations import Duration, to_ms
-from tenure.errors import ConfigurationError, LeaseStateError
 from tenure.store import (
     Acquired,
     Claim,
@@ -23,10 +22,11 @@ from tenure.store import (
     check_owner,
     check_ttl_ms,
 )
-from tenure_postgres.connection import Connections, Rows
 from tenure_postgres.errors import TokensExhaustedError
+from tenure_postgres.lock_table import LOCKS
 from tenure_postgres.startup_check import check_server
-from tenure_postgres.statements import DEFAULT_TABLE, Statements
+from tenure_postgres.statements import DEFAULT_TABLE, LockStatements
+from tenure_postgres.store_engine import StoreEngine
 from tenure_postgres.table import table_name_of
 
 __all__ = ["PostgresLockStore"]
@@ -36,9 +36,6 @@ _PRUNE_AT_LEAST_MS = 60_000
 The youngest dead row that may be pruned: an acquisition that drew its token before the row was deleted has long
 been answered or refused by then, for it waits for a row no longer than `lock_timeout`, which is shorter.
 """
-
-_LONGEST_LOCK_TIMEOUT_MS = 30_000
-"""Half of the above."""
 
 _PRUNE_BATCH = 1000
 """Rows deleted in one transaction: a few milliseconds, during which their keys can be acquired by nobody."""
@@ -79,13 +76,9 @@ class PostgresLockStore:
         lock_timeout: Duration = 2,
         owns_engine: bool = False,
     ) -> None:
-        self.table = table_name_of(table, schema)
-        self._connections = Connections(engine)
-        self._engine = engine
-        self._sql = Statements.of(self.table)
-        self._lock_timeout = _lock_timeout_text(lock_timeout)
-        self._owns_engine = owns_engine
-        self._closed = False
+        self.table = table_name_of(table, schema, LOCKS)
+        self._sql = LockStatements.of(self.table)
+        self._engine = StoreEngine(engine, lock_timeout=lock_timeout, owns_engine=owns_engine, opened_with="open_store")
 
     async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
         """
@@ -105,7 +98,7 @@ class PostgresLockStore:
         check_key(key)
         check_owner(owner)
         check_ttl_ms(ttl_ms)
-        [row] = await self._run(self._sql.acquire, key, owner, ttl_ms, self._lock_timeout)
+        [row] = await self._engine.run(self._sql.acquire, key, owner, ttl_ms, self._engine.lock_timeout)
         if row["token"] is not None:
             return Acquired(row["token"], row["after"])
         if row["expires_in_ms"] is None and row["exhausted"]:
@@ -117,7 +110,7 @@ class PostgresLockStore:
         check_key(key)
         check_owner(owner)
         check_ttl_ms(ttl_ms)
-        return bool(await self._run(self._sql.renew, key, owner, ttl_ms, self._lock_timeout))
+        return bool(await self._engine.run(self._sql.renew, key, owner, ttl_ms, self._engine.lock_timeout))
 
     async def renew_many(self, claims: Sequence[Claim]) -> Sequence[bool | None]:
         """
@@ -132,7 +125,7 @@ class PostgresLockStore:
             check_ttl_ms(claim.ttl_ms)
         if not claims:
             return []
-        rows = await self._run(
+        rows = await self._engine.run(
             self._sql.renew_many,
             [claim.key for claim in claims],
             [claim.owner for claim in claims],
@@ -144,13 +137,13 @@ class PostgresLockStore:
         """Give *key* back, if *owner* still holds it. Its row stays, with its token. Raises as `acquire`."""
         check_key(key)
         check_owner(owner)
-        return bool(await self._run(self._sql.release, key, owner, self._lock_timeout))
+        return bool(await self._engine.run(self._sql.release, key, owner, self._engine.lock_timeout))
 
     async def list_locks(self, prefix: str = "") -> Sequence[LockRecord]:
         """List the live locks whose key begins with *prefix*, sorted by the bytes of their keys."""
         if prefix:
             check_key(prefix)
-        return [LockRecord(**row) for row in await self._run(self._sql.list_locks, prefix)]
+        return [LockRecord(**row) for row in await self._engine.run(self._sql.list_locks, prefix)]
 
     async def prune(self, older_than: Duration = "7d") -> int:
         """
@@ -173,21 +166,19 @@ class PostgresLockStore:
         older_than_ms = to_ms(older_than, name="older_than", at_least_ms=_PRUNE_AT_LEAST_MS)
         pruned, last_key, batch = 0, "", _PRUNE_BATCH
         while batch == _PRUNE_BATCH:
-            [row] = await self._run(self._sql.prune, older_than_ms, _PRUNE_BATCH, last_key)
+            [row] = await self._engine.run(self._sql.prune, older_than_ms, _PRUNE_BATCH, last_key)
             batch, last_key = row["pruned"], row["last_key"]
             pruned += batch
         return pruned
 
     async def check(self) -> Sequence[Finding]:
         """Look at the server, the table and the role's rights, without writing; see `tenure_postgres.startup_check`."""
-        self._refuse_closed()
-        return await check_server(self._connections, self.table)
+        self._engine.refuse_closed()
+        return await check_server(self._engine.connections, self.table, LOCKS)
 
     async def aclose(self) -> None:
         """Close what the store opened itself: its engine, where it owns it. May be called again."""
-        if self._owns_engine and not self._closed:
-            self._closed = True
-            await self._engine.dispose()
+        await self._engine.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -198,22 +189,3 @@ class PostgresLockStore:
 
     def __repr__(self) -> str:
         return f"PostgresLockStore(table={str(self.table)!r})"
-
-    async def _run(self, statement: str, *arguments: Any) -> Rows:
-        self._refuse_closed()
-        return await self._connections.run(statement, *arguments)
-
-    def _refuse_closed(self) -> None:
-        # A disposed engine opens a new pool when it is asked again: nobody would close that one.
-        if self._closed:
-            raise LeaseStateError("The store is closed: open a new one with open_store().")
-
-
-def _lock_timeout_text(lock_timeout: Duration) -> str:
-    milliseconds = to_ms(lock_timeout, name="lock_timeout")
-    if milliseconds > _LONGEST_LOCK_TIMEOUT_MS:
-        raise ConfigurationError(
-            f"lock_timeout is {lock_timeout!r}: it may be half a minute at most. A call that waits longer is a "
-            "renewal that comes too late."
-        )
-    return f"{milliseconds}ms"

@@ -1,8 +1,8 @@
 """
-The start-up check: what would make locks impossible or unsafe on this server, found before the first one is taken.
+The start-up check: what would make a store impossible or unsafe on this server, found before its first call.
 
 It reads settings and catalogs and writes nothing. Each finding has a code of its own, says what was found and on what,
-and names what to do. Fatal ones are those with which locks cannot work or two owners could hold one key.
+and names what to do. Fatal ones are those with which the store cannot work or would break its promise.
 """
 
 import secrets
@@ -14,6 +14,7 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from tenure.store import Finding
 from tenure_postgres.connection import Connections, Session
 from tenure_postgres.statements import TableName, read_statement
+from tenure_postgres.table import TableShape
 
 __all__ = ["check_server"]
 
@@ -21,16 +22,7 @@ _OLDEST_VERSION: Final = 150000
 """PostgreSQL 15, the oldest that the tests run on."""
 
 _ROOMY_FILLFACTOR: Final = 70
-"""Above it pages fill up between two renewals of all their rows; see sql/schema.sql for what was measured."""
-
-_TYPES: Final = {
-    "key": "text",
-    "owner": "text",
-    "token": "bigint",
-    "expires_at": "timestamp with time zone",
-    "after": "text",
-}
-_NULLABLE: Final = frozenset({"owner", "after"})
+"""Above it pages fill up between two renewals of all their rows; see sql/locks/schema.sql for what was measured."""
 
 _POOLER_REMEDY: Final = (
     "Make the engine with create_lock_engine(url, pooler=True), or with connect_args={'statement_cache_size': 0}; a "
@@ -40,7 +32,7 @@ _POOLER_REMEDY: Final = (
 Row = Mapping[str, Any]
 
 
-async def check_server(connections: Connections, table: TableName) -> Sequence[Finding]:
+async def check_server(connections: Connections, table: TableName, shape: TableShape) -> Sequence[Finding]:
     """
     Look at the server, the table and the role's rights.
 
@@ -51,7 +43,7 @@ async def check_server(connections: Connections, table: TableName) -> Sequence[F
     """
     async with connections.borrowed() as session:
         try:
-            return await _look(session, table)
+            return await _look(session, table, shape)
         except (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError):
             return [
                 Finding(
@@ -63,25 +55,25 @@ async def check_server(connections: Connections, table: TableName) -> Sequence[F
             ]
 
 
-async def _look(session: Session, table: TableName) -> list[Finding]:
+async def _look(session: Session, table: TableName, shape: TableShape) -> list[Finding]:
     mark = secrets.token_hex(8)
     [server] = await session.fetch(f"{read_statement('check_server')} /* {mark} */", mark)
-    findings = [*_server(server), *_durability(server), *_pooler(server, session.driver.get_server_pid())]
+    findings = [*_server(server, shape), *_durability(server, shape), *_pooler(server, session.driver.get_server_pid())]
     tables = await session.fetch(read_statement("check_table"), table.name, table.schema)
     if not tables:
-        return [*findings, _missing(table, server)]
+        return [*findings, _missing(table, server, shape)]
     columns = await session.fetch(read_statement("check_columns"), tables[0]["oid"])
     return [
         *findings,
-        *_storage(tables[0], table),
-        *_rights(tables[0], table, server["role"]),
-        *_columns({column["name"]: column for column in columns}, table),
-        *_primary_key(tables[0], table),
-        *_speed(tables[0], table),
+        *_storage(tables[0], table, shape),
+        *_rights(tables[0], table, server["role"], shape),
+        *_columns({column["name"]: column for column in columns}, table, shape),
+        *_primary_key(tables[0], table, shape),
+        *_speed(tables[0], table, shape),
     ]
 
 
-def _server(server: Row) -> Iterator[Finding]:
+def _server(server: Row, shape: TableShape) -> Iterator[Finding]:
     if server["version"] < _OLDEST_VERSION:
         yield Finding(
             "server-version",
@@ -110,7 +102,7 @@ def _server(server: Row) -> Iterator[Finding]:
             fatal=True,
             message=f"The database {server['database']!r} is encoded in {server['encoding']}, which lacks characters "
             "that a key may have.",
-            remedy="Keep the locks in a database that was created with ENCODING 'UTF8'.",
+            remedy=f"Keep the {shape.kept} in a database that was created with ENCODING 'UTF8'.",
         )
     if server["isolation"] != "read committed":
         yield Finding(
@@ -119,16 +111,16 @@ def _server(server: Row) -> Iterator[Finding]:
             message=f"Transactions are at {server['isolation'].upper()} by default, so each call begins one of its "
             "own: three round trips instead of one.",
             remedy="Make the engine with create_lock_engine(), or set default_transaction_isolation to "
-            "'read committed' for the role of the locks.",
+            f"'read committed' for the role of the {shape.kept}.",
         )
 
 
-def _durability(server: Row) -> Iterator[Finding]:
+def _durability(server: Row, shape: TableShape) -> Iterator[Finding]:
     if not server["fsync"]:
         yield Finding(
             "fsync",
             fatal=False,
-            message="fsync is off: a crash of the server's machine loses locks, and two owners may hold a key.",
+            message=f"fsync is off: a crash of the server's machine loses {shape.kept}, and {shape.at_stake}.",
             remedy="Set fsync to on.",
         )
     asynchronous = server["synchronous_commit"]
@@ -137,8 +129,8 @@ def _durability(server: Row) -> Iterator[Finding]:
         yield Finding(
             "synchronous-commit",
             fatal=False,
-            message=f"synchronous_commit is {asynchronous}: {lost_by} loses locks that were granted just before, "
-            "and two owners may hold a key.",
+            message=f"synchronous_commit is {asynchronous}: {lost_by} loses {shape.kept} that were written just "
+            f"before, and {shape.at_stake}.",
             remedy=f"Set synchronous_commit to on for the role {server['role']!r}.",
         )
     if server["synchronous_standbys"] and server["client_min_messages"] not in _HEARS_WARNINGS:
@@ -146,7 +138,8 @@ def _durability(server: Row) -> Iterator[Finding]:
             "client-min-messages",
             fatal=True,
             message=f"client_min_messages is {server['client_min_messages']}: the server does not tell when a wait for "
-            "the synchronous standby was cancelled, and a lock that a failover loses would count as granted.",
+            f"the synchronous standby was cancelled: {shape.kept} that a failover loses would count, and "
+            f"{shape.at_stake}.",
             remedy=f"Set client_min_messages to warning for the role {server['role']!r}.",
         )
 
@@ -168,19 +161,19 @@ def _pooler(server: Row, pid_on_the_wire: int) -> Iterator[Finding]:
         )
 
 
-def _missing(table: TableName, server: Row) -> Finding:
+def _missing(table: TableName, server: Row, shape: TableShape) -> Finding:
     where = "on the search path" if table.schema is None else f"in the schema {table.schema!r}"
     return Finding(
         "table-missing",
         fatal=True,
         message=f"There is no table {table.name!r} {where} of the role {server['role']!r} in the database "
         f"{server['database']!r}.",
-        remedy="Run the migration that creates it (LockMixin, lock_table() or create_schema_sql() of tenure_postgres), "
-        "or give the store its table= and schema=.",
+        remedy=f"Run the migration that creates it ({shape.mixin}, {shape.function}() or {shape.schema_text}() of "
+        "tenure_postgres), or give the store its table= and schema=.",
     )
 
 
-def _storage(found: Row, table: TableName) -> Iterator[Finding]:
+def _storage(found: Row, table: TableName, shape: TableShape) -> Iterator[Finding]:
     if found["kind"] not in ("r", "p"):
         yield Finding(
             "table-kind",
@@ -193,20 +186,20 @@ def _storage(found: Row, table: TableName) -> Iterator[Finding]:
         yield Finding(
             "table-not-durable",
             fatal=True,
-            message=f"The table {table} is {kind}, and two owners would hold a key.",
+            message=f"The table {table} is {kind}, and {shape.at_stake}.",
             remedy=f"ALTER TABLE {table} SET LOGGED, or create it as a plain table.",
         )
     if found["row_security"]:
         yield Finding(
             "row-security",
             fatal=True,
-            message=f"Row-level security is in force on {table} for this role: rows that it cannot see are locks "
-            "that it would take.",
+            message=f"Row-level security is in force on {table} for this role: rows that it cannot see are "
+            f"{shape.unseen}.",
             remedy=f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY, or grant the role BYPASSRLS.",
         )
 
 
-def _rights(found: Row, table: TableName, role: str) -> Iterator[Finding]:
+def _rights(found: Row, table: TableName, role: str, shape: TableShape) -> Iterator[Finding]:
     quoted = '"' + role.replace('"', '""') + '"'
     if not found["may_use_schema"]:
         schema = '"' + found["schema"].replace('"', '""') + '"'
@@ -216,7 +209,7 @@ def _rights(found: Row, table: TableName, role: str) -> Iterator[Finding]:
             message=f"The role {role!r} may not use the schema {found['schema']!r}.",
             remedy=f"GRANT USAGE ON SCHEMA {schema} TO {quoted}",
         )
-    missing = [right for right in ("SELECT", "INSERT", "UPDATE") if not found[f"may_{right.lower()}"]]
+    missing = [right for right in shape.rights if not found[f"may_{right.lower()}"]]
     if missing:
         yield Finding(
             "table-rights",
@@ -226,15 +219,15 @@ def _rights(found: Row, table: TableName, role: str) -> Iterator[Finding]:
         )
 
 
-def _columns(columns: Mapping[str, Row], table: TableName) -> Iterator[Finding]:
-    for name, kind in _TYPES.items():
-        column = columns.get(name)
+def _columns(columns: Mapping[str, Row], table: TableName, shape: TableShape) -> Iterator[Finding]:
+    for name, wanted in shape.columns.items():
+        column, kind = columns.get(name), wanted.sql_type
         if column is None:
             yield Finding(
                 "column-missing",
                 fatal=True,
                 message=f"The table {table} has no column {name}.",
-                remedy=f"Create the table as create_schema_sql() does; {name} is {kind}.",
+                remedy=f"Create the table as {shape.schema_text}() does; {name} is {kind}.",
             )
         elif column["type"] != kind:
             yield Finding(
@@ -243,15 +236,15 @@ def _columns(columns: Mapping[str, Row], table: TableName) -> Iterator[Finding]:
                 message=f"The column {name} of {table} is {column['type']}; it has to be {kind}.",
                 remedy=f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {kind}",
             )
-        elif name in _NULLABLE and column["required"]:
+        elif wanted.nullable and column["required"]:
             yield Finding(
                 "column-required",
                 fatal=True,
-                message=f"The column {name} of {table} is NOT NULL: a release writes null.",
+                message=f"The column {name} of {table} is NOT NULL: the store writes null.",
                 remedy=f"ALTER TABLE {table} ALTER COLUMN {name} DROP NOT NULL",
             )
     for name, column in columns.items():
-        if name not in _TYPES and column["required"] and not column["filled"]:
+        if name not in shape.columns and column["required"] and not column["filled"]:
             yield Finding(
                 "column-unfilled",
                 fatal=True,
@@ -269,29 +262,38 @@ def _columns(columns: Mapping[str, Row], table: TableName) -> Iterator[Finding]:
         )
 
 
-def _primary_key(found: Row, table: TableName) -> Iterator[Finding]:
+def _primary_key(found: Row, table: TableName, shape: TableShape) -> Iterator[Finding]:
     if found["primary_key"] != ["key"]:
         yield Finding(
             "primary-key",
             fatal=True,
-            message=f"The primary key of {table} is not (key), so that nothing keeps two rows of one key apart.",
+            message=f"The primary key of {table} is not (key), so that nothing keeps two rows of one key apart: "
+            f"{shape.at_stake}.",
             remedy=f"ALTER TABLE {table} ADD PRIMARY KEY (key)",
         )
 
 
-def _speed(found: Row, table: TableName) -> Iterator[Finding]:
-    if found["expiry_indexed"]:
+def _speed(found: Row, table: TableName, shape: TableShape) -> Iterator[Finding]:
+    if shape.columns["expires_at"].indexed:
+        if not found["searchable_by_expiry"]:
+            yield Finding(
+                "expiry-unindexed",
+                fatal=False,
+                message=f"No index on {table} begins with expires_at: purge() reads the whole table each time.",
+                remedy=f"Create it: CREATE INDEX CONCURRENTLY ON {table} (expires_at)",
+            )
+    elif found["expiry_indexed"]:
         yield Finding(
             "expiry-indexed",
             fatal=False,
             message=f"An index on {table} has expires_at in it: every renewal writes to the index.",
             remedy="Drop the index; the store never searches by expiry.",
         )
-    if found["fillfactor"] > _ROOMY_FILLFACTOR:
+    if "fillfactor" in shape.storage and found["fillfactor"] > _ROOMY_FILLFACTOR:
         yield Finding(
             "fillfactor",
             fatal=False,
             message=f"The fillfactor of {table} is {found['fillfactor']}: renewals find no room on their page and "
             "write to the index as well.",
-            remedy=f"ALTER TABLE {table} SET (fillfactor = 45)",
+            remedy=f"ALTER TABLE {table} SET (fillfactor = {shape.storage['fillfactor']})",
         )

@@ -1,11 +1,14 @@
 """
 The statements, read once from the files in `sql/`, with the name of the table put in.
 
-Each file runs in psql as it stands, on the default table. The table's name is the only thing that is ever put into
-a statement's text; it is checked and quoted here. Keys, owners and durations travel as parameters.
+`sql/locks/` holds those of the locks table, `sql/records/` those of the idempotency records, `sql/` itself what looks
+at a connection and a server. Each file runs in psql as it stands, on the default table. Names of the table and of its
+index are the only things that are ever put into a statement's text; they are checked and quoted here. Keys, owners
+and durations travel as parameters.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -13,10 +16,20 @@ from typing import Self
 
 from tenure.errors import ConfigurationError
 
-__all__ = ["DEFAULT_TABLE", "Statements", "TableName", "read_statement"]
+__all__ = [
+    "DEFAULT_RECORDS_TABLE",
+    "DEFAULT_TABLE",
+    "LockStatements",
+    "RecordStatements",
+    "TableName",
+    "read_statement",
+]
 
 DEFAULT_TABLE = "tenure_locks"
-"""The table's name, in the files and where none is given."""
+"""The locks table's name, in the files and where none is given."""
+
+DEFAULT_RECORDS_TABLE = "tenure_idempotency"
+"""The name of the table of idempotency records, in the files and where none is given."""
 
 _MAX_IDENTIFIER_BYTES = 63
 """NAMEDATALEN - 1: PostgreSQL cuts longer names short, and two of them may become one."""
@@ -25,7 +38,7 @@ _MAX_IDENTIFIER_BYTES = 63
 @dataclass(frozen=True, slots=True)
 class TableName:
     """
-    The name of the locks table, checked.
+    The name of a table, checked.
 
     Attributes:
         name: As it is in the catalog, unquoted.
@@ -47,8 +60,8 @@ class TableName:
 
 
 @dataclass(frozen=True, slots=True)
-class Statements:
-    """The statements of one table; see the files in `sql/` for what each prevents."""
+class LockStatements:
+    """The statements of one locks table; see the files in `sql/locks/` for what each prevents."""
 
     acquire: str
     renew: str
@@ -60,22 +73,42 @@ class Statements:
     @classmethod
     def of(cls, table: TableName) -> Self:
         """The statements on *table*."""
-        return cls(**{name: read_statement(name, table) for name in cls.__slots__})
+        return cls(**{name: read_statement(f"locks/{name}", table) for name in cls.__slots__})
 
 
-def read_statement(name: str, table: TableName | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class RecordStatements:
+    """The statements of one table of idempotency records; see the files in `sql/records/` for what each prevents."""
+
+    acquire: str
+    extend: str
+    complete: str
+    release: str
+    purge: str
+    assert_owner: str
+    effect_committed: str
+
+    @classmethod
+    def of(cls, table: TableName) -> Self:
+        """The statements on *table*."""
+        return cls(**{name: read_statement(f"records/{name}", table) for name in cls.__slots__})
+
+
+def read_statement(name: str, table: TableName | None = None, names: Mapping[str, str] | None = None) -> str:
     """
     One statement, without its comments and with the table's name in it.
 
     Args:
-        name: The file's name without `.sql`.
+        name: The file's path in `sql/` without `.sql`.
         table: Which table; None for a statement that names none.
+        names: More names in the file, and what takes their place, quoted.
     """
     text = _read(name)
     if table is None:
         return text
-    # A function as replacement: a backslash in a name is no escape.
-    return re.sub(rf"\b{DEFAULT_TABLE}\b", lambda _: str(table), text)
+    put_in = {DEFAULT_TABLE: str(table), DEFAULT_RECORDS_TABLE: str(table), **(names or {})}
+    # One way through the text: a name that is put in may look like another one.
+    return re.sub(rf"\b({'|'.join(map(re.escape, put_in))})\b", lambda found: put_in[found[1]], text)
 
 
 @cache

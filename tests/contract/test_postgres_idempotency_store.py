@@ -1,0 +1,131 @@
+"""The contract of an idempotency store, on PostgreSQL, where calls really overlap: a pool of twenty, 32 callers."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from tenure.testing import Case, idempotency_histories, idempotency_store_contract, run_all
+from tenure_postgres import PostgresIdempotencyStore, create_idempotency_schema_sql, create_lock_engine
+from tenure_testbed.pgbouncer import PgBouncer
+from tenure_testbed.postgres import PostgresServer
+from tenure_testbed.postgres_access import PostgresAccess, database_of
+
+MakeEngine = Callable[..., AsyncEngine]
+
+ROLE = "tenure_idempotency_contract_role"
+
+FEWER_ROUNDS = 6
+"""Rounds of each race where the suite runs again on the same server by another way."""
+
+
+def contract(engine: AsyncEngine | None, **options: Any) -> list[Case]:
+    # A second: a round trip on loopback takes a few milliseconds, and on a busy machine ten times that.
+    def make_store() -> PostgresIdempotencyStore:
+        assert engine is not None
+        return PostgresIdempotencyStore(engine)
+
+    given = {"concurrent": 32, "ttl_ms": 1000, "purges": True, "effects": engine.begin if engine else make_store}
+    return idempotency_store_contract(**{"make_store": make_store} | given | options)
+
+
+NAMES = [case.name for case in contract(None)]
+
+
+@pytest.fixture(scope="session")
+def records_database(postgres_server: PostgresAccess) -> Iterator[str]:
+    """A database with the records' table in it, for all: a case draws keys of its own."""
+    url = postgres_server.create_database()
+    postgres_server.execute(create_idempotency_schema_sql(), database_of(url))
+    yield url
+    postgres_server.drop_database(database_of(url))
+
+
+@pytest.fixture
+def serializable_records(postgres_server: PostgresAccess, postgres_url: str) -> str:
+    """One whose transactions are SERIALIZABLE unless they say otherwise."""
+    database = database_of(postgres_url)
+    postgres_server.execute(create_idempotency_schema_sql(), database)
+    postgres_server.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
+    return postgres_url
+
+
+@pytest.fixture
+def as_little_as_needed(records_database: str, postgres_server: PostgresAccess) -> Iterator[str]:
+    """The same database as a role that may read and write the table, DELETE included, and nothing else anywhere."""
+    database = database_of(records_database)
+    postgres_server.execute(f"DROP ROLE IF EXISTS {ROLE}")
+    postgres_server.execute(
+        f"CREATE ROLE {ROLE} LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC; "
+        f"GRANT USAGE ON SCHEMA public TO {ROLE}; GRANT SELECT, INSERT, UPDATE, DELETE ON tenure_idempotency TO {ROLE}",
+        database,
+    )
+    yield re.sub(r"://[^@]*@", f"://{ROLE}@", records_database)
+    postgres_server.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}", database)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_plain(name: str, records_database: str, make_engine: MakeEngine) -> None:
+    """Each fact as a test of its own, so that a failure has its name."""
+    [case] = [one for one in contract(make_engine(records_database)) if one.name == name]
+    await case.run()
+
+
+async def test_behind_pgbouncer_in_transaction_mode(records_database: str, pgbouncer: PgBouncer) -> None:
+    url = pgbouncer.url(database_of(records_database))
+    engine = create_lock_engine(url, pool_size=20, pool_timeout=30, pooler=True, isolation_level="READ COMMITTED")
+    try:
+        await run_all(contract(engine, rounds=FEWER_ROUNDS))
+    finally:
+        await engine.dispose()
+
+
+@pytest.mark.parametrize("isolation", ["serializable", "repeatable read"])
+async def test_under_a_stricter_default(records_database: str, make_engine: MakeEngine, isolation: str) -> None:
+    settings = {"default_transaction_isolation": isolation}
+    engine = make_engine(records_database, server_settings=settings)
+    await run_all(contract(engine, rounds=FEWER_ROUNDS, effects=make_engine(records_database).begin))
+
+
+async def test_behind_pgbouncer_under_a_stricter_default(serializable_records: str, pgbouncer: PgBouncer) -> None:
+    """The pooler refuses the setting from a client: the database itself has it."""
+    url = pgbouncer.url(database_of(serializable_records))
+    engine = create_lock_engine(url, pool_size=20, pool_timeout=30, pooler=True, isolation_level="READ COMMITTED")
+    try:
+        await run_all(contract(engine, rounds=FEWER_ROUNDS))
+    finally:
+        await engine.dispose()
+
+
+async def test_as_a_role_with_select_insert_update_and_delete(
+    as_little_as_needed: str, make_engine: MakeEngine
+) -> None:
+    await run_all(contract(make_engine(as_little_as_needed), rounds=FEWER_ROUNDS))
+
+
+async def test_random_histories_are_answered_as_the_machine_says(
+    records_database: str, make_engine: MakeEngine
+) -> None:
+    store = PostgresIdempotencyStore(make_engine(records_database))
+    report = await idempotency_histories({"postgres": store}, calls=600)
+    assert report.calls >= 600
+    assert {"Acquired again", "Completed", "Mismatch", "Abandoned"} <= set(report.answers)
+
+
+async def test_across_restarts_of_the_server(own_postgres: PostgresServer) -> None:
+    url = own_postgres.url()
+    own_postgres.execute(create_idempotency_schema_sql())
+
+    async def make_store() -> AsyncIterator[PostgresIdempotencyStore]:
+        async with PostgresIdempotencyStore(create_lock_engine(url), owns_engine=True) as store:
+            yield store
+
+    async def restart() -> None:
+        await asyncio.to_thread(own_postgres.restart, "immediate")
+
+    cases = [case for case in contract(None, make_store=make_store, restart=restart) if "restart" in case.name]
+    assert cases
+    await run_all(cases)
