@@ -4,15 +4,17 @@ import asyncio
 import secrets
 import sys
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tenure_testbed import ValkeyServer
-from tenure_valkey import ValkeyLockStore, open_valkey_store
+from tenure_testbed.pytest_plugin import or_skip
+from tenure_valkey import ValkeyIdempotencyStore, ValkeyLockStore, open_valkey_idempotency_store, open_valkey_store
 
 OpenStore = Callable[..., ValkeyLockStore]
+OpenRecords = Callable[..., ValkeyIdempotencyStore]
 
 with warnings.catch_warnings():
     # glide leaves modules behind that warn whoever first looks at them, as Hypothesis looks at every module there is.
@@ -44,6 +46,42 @@ async def open_store() -> AsyncIterator[OpenStore]:
     yield opened
     for store in stores:
         await store.aclose()
+
+
+@pytest.fixture
+async def open_records() -> AsyncIterator[OpenRecords]:
+    """Open idempotency stores that are closed after the test."""
+    stores: list[ValkeyIdempotencyStore] = []
+
+    def opened(url: str, **options: Any) -> ValkeyIdempotencyStore:
+        query = "&".join(f"{name}={value}" for name, value in options.items())
+        stores.append(open_valkey_idempotency_store(f"{url}?{query}" if query else url))
+        return stores[-1]
+
+    yield opened
+    for store in stores:
+        await store.aclose()
+
+
+@pytest.fixture
+def records(valkey_url: str, open_records: OpenRecords) -> ValkeyIdempotencyStore:
+    """An idempotency store on the shared server, by redis-py; the scripts do not care."""
+    return open_records(valkey_url, client="redis")
+
+
+@pytest.fixture
+def own_server() -> Iterator[Callable[[type[ValkeyServer]], ValkeyServer]]:
+    """Start servers of the test's own."""
+    started: list[ValkeyServer] = []
+
+    def start(kind: type[ValkeyServer]) -> ValkeyServer:
+        with or_skip():
+            started.append(kind().__enter__())
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
 
 
 @pytest.fixture

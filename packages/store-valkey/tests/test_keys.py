@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tenure.errors import ConfigurationError
 from tenure_testbed import ValkeyCluster
-from tenure_valkey.keys import Keys
+from tenure_valkey.keys import Keys, RecordKeys
 
 KEYS = Keys("locks:")
 
@@ -75,3 +75,16 @@ def test_a_prefix_that_cannot_be_is_refused(prefix: object) -> None:
 def test_the_refusal_of_a_brace_says_why() -> None:
     with pytest.raises(ConfigurationError, match="a cluster would hash"):
         Keys("{shop}:")
+
+
+@given(KEY, KEY)
+def test_two_keys_have_two_records(one: str, other: str) -> None:
+    keys = RecordKeys("idem:")
+    assert keys.record(one) == f"idem:{one}".encode()
+    assert (keys.record(one) == keys.record(other)) == (one == other)
+
+
+@pytest.mark.parametrize("prefix", ["{a}", "a{", 1, "a" * 201, "a\0", "\ud800"])
+def test_a_prefix_of_records_that_cannot_be_is_refused(prefix: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"[Tt]he prefix"):
+        RecordKeys(prefix)  # type: ignore[arg-type]  # that is the point

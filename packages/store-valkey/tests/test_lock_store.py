@@ -238,23 +238,6 @@ async def test_a_full_server_refuses_acquire_before_anything_is_written_and_runs
     assert (await take(store, "job", owner())).after == "released"
 
 
-@pytest.fixture
-def own_server() -> Any:
-    """Start a server of the test's own."""
-    from tenure_testbed.pytest_plugin import or_skip
-
-    started: list[ValkeyServer] = []
-
-    def start(kind: type[ValkeyServer]) -> ValkeyServer:
-        with or_skip():
-            started.append(kind().__enter__())
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.close()
-
-
 # ---------------------------------------------------------------------------------------- many at once
 
 

@@ -1,11 +1,14 @@
 import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tenure import ConfigurationError, open_store
 from tenure_testbed import ValkeySentinel, ValkeyServer
-from tenure_valkey import create_redis_client, open_valkey_store
+from tenure_valkey import create_redis_client, open_valkey_idempotency_store, open_valkey_store
 from tenure_valkey.address import parse_address
 
 CANARY = "hunter2"
@@ -82,6 +85,16 @@ def test_other_urls_that_cannot_be(url: Any, says: str) -> None:
         open_valkey_store(url)
 
 
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [("db?fence_retention=5s", "option 'fence_retention'"), ("db?prefix={a}", "a brace"), ("one,two", "several hosts")],
+)
+def test_a_url_of_records_that_cannot_be_is_refused_without_being_told(rest: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        open_valkey_idempotency_store(f"valkey://shop:{CANARY}@{rest}")
+    assert CANARY not in f"{caught.value}{caught.value!r}{caught.value.__cause__}"
+
+
 PLAIN = ["valkey", "valkeys", "redis", "rediss"]
 SCHEMES = [*PLAIN, *(f"{scheme}+{mode}" for scheme in PLAIN for mode in ("cluster", "sentinel"))]
 
@@ -90,6 +103,34 @@ SCHEMES = [*PLAIN, *(f"{scheme}+{mode}" for scheme in PLAIN for mode in ("cluste
 async def test_every_scheme_is_found_by_the_core_and_connects_to_nobody(scheme: str) -> None:
     async with open_store(f"{scheme}://nobody.invalid/{'shop' if 'sentinel' in scheme else ''}"):
         pass
+
+
+def declared(group: str) -> dict[str, str]:
+    """The entry points of a group, as the package declares them."""
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    found: dict[str, str] = tomllib.loads(text)["project"]["entry-points"][group]
+    return found
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_every_scheme_opens_an_idempotency_store_and_connects_to_nobody(scheme: str) -> None:
+    group = "tenure.idempotency_stores"
+    factory = EntryPoint(scheme, declared(group)[scheme], group).load()
+    async with factory(f"{scheme}://nobody.invalid/{'shop' if 'sentinel' in scheme else ''}") as store:
+        assert store.prefix == "idem:"
+
+
+def test_both_stores_have_the_same_schemes() -> None:
+    assert set(declared("tenure.idempotency_stores")) == set(declared("tenure.stores")) == set(SCHEMES)
+
+
+async def test_the_options_reach_the_idempotency_store(
+    valkey_server: ValkeyServer, valkey_url: str, client: str
+) -> None:
+    query = f"client={client}&prefix=billing:&timeout=1s"
+    async with open_valkey_idempotency_store(f"{valkey_url}?{query}") as store:
+        await store.acquire("order", "owner", "cats", 1000, 1000)
+        assert valkey_server.execute("TYPE", "billing:order") == "hash"
 
 
 @pytest.mark.parametrize(("scheme", "kind"), [("valkey", "GlideRunner(GlideClient)"), ("redis", "RedisRunner(Redis)")])
@@ -152,6 +193,24 @@ async def test_a_password_reaches_the_server(valkey_server: ValkeyServer, valkey
     valkey_server.add_user("sh@p", "p:/%", "~*", "+@all")
     async with open_valkey_store(f"{valkey_server.url(user='sh@p')}?client={client}") as store:
         await store.acquire("job", "owner", 1000)
+
+
+async def test_records_behind_sentinel_follow_a_failover(valkey_sentinel: ValkeySentinel) -> None:
+    import asyncio
+
+    valkey_sentinel.flush_all()
+    async with open_valkey_idempotency_store(valkey_sentinel.url()) as store:
+        first = await store.acquire("order", "owner", "cats", 600_000, 600_000)
+        await asyncio.to_thread(valkey_sentinel.failover)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 10
+        while True:
+            try:
+                assert await store.acquire("order", "owner", "cats", 600_000, 600_000) == first
+                break
+            except Exception:  # noqa: BLE001 -- whatever the client raises until it has asked the Sentinels again
+                assert loop.time() < deadline
+                await asyncio.sleep(0.02)
 
 
 async def test_a_store_behind_sentinel_follows_a_failover(valkey_sentinel: ValkeySentinel) -> None:

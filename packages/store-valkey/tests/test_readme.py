@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from valkey.asyncio import Valkey
 
-from tenure.testing import lock_store_contract, run_all
+from tenure.testing import idempotency_store_contract, lock_store_contract, run_all
 from tenure_testbed import ValkeyServer
-from tenure_valkey import ValkeyLockStore, errors, startup_check
+from tenure_valkey import ValkeyIdempotencyStore, ValkeyLockStore, errors, startup_check
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -42,6 +42,12 @@ def test_the_examples_with_clients_of_one_s_own_work(
     assert first == second, "the same owner, the same lock"
 
 
+def test_what_runs_once_is_replayed(examples: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    asyncio.run(examples["charge_once"]())
+    assert capsys.readouterr().out == "The card is charged.\n" + 2 * "{'receipt': '4711'}\n"
+
+
 async def test_the_runner_of_ten_lines_bears_the_contract(valkey_server: ValkeyServer, capsys: Any) -> None:
     names: dict[str, Any] = {}
     exec(compile(BLOCKS[-1], "README.md", "exec"), names)
@@ -49,6 +55,10 @@ async def test_the_runner_of_ten_lines_bears_the_contract(valkey_server: ValkeyS
         runner = names["OwnRunner"](client)
         cases = lock_store_contract(lambda: ValkeyLockStore(runner), concurrent=16, rounds=3, ttl_ms=1000)
         await run_all(case for case in cases if case.capability is None)
+        records = idempotency_store_contract(
+            lambda: ValkeyIdempotencyStore(runner), concurrent=16, rounds=3, ttl_ms=1000, purges=False
+        )
+        await run_all(records)
 
 
 async def test_looking_shows_who_holds_what(store: ValkeyLockStore, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,5 +82,5 @@ def test_the_table_of_errors_has_every_error() -> None:
 
 
 def test_the_examples_are_there() -> None:
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     assert len(BLOCKS) == README.count("<!-- not run: it needs a server; ")

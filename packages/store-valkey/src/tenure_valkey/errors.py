@@ -23,12 +23,12 @@ class ValkeyStoreError(StoreError):
 
 class ForeignValueError(ValkeyStoreError):
     """
-    Under the key of a lock, or of its fence, is text that this store did not write; nothing was written.
+    Under the key of a lock, of its fence or of a record is what this store did not write; nothing was written.
 
-    A value of another type (a list, a hash) is the server's own WRONGTYPE error.
+    A value of another type (a list, say, or text where a record should be) is the server's own WRONGTYPE error.
 
     Attributes:
-        place: "lock" or "fence".
+        place: "lock", "fence" or "record".
     """
 
     __module__ = "tenure_valkey"
@@ -39,7 +39,7 @@ class ForeignValueError(ValkeyStoreError):
 
     def __str__(self) -> str:
         return (
-            f"The key of a {self.place} holds text that this store did not write, so nothing was acquired or "
+            f"The key of a {self.place} holds what this store did not write, so nothing was acquired or "
             "written. Give the store a prefix that nothing else on the server uses, or delete what is there once "
             "nobody needs it."
         )
@@ -85,6 +85,6 @@ class UnreadableReplyError(ValkeyStoreError):
 
 
 class ClientSettingsWarning(UserWarning):
-    """A client's settings make locks less safe than they could be; the message says what to set."""
+    """A client's settings make a store less safe than it could be; the message says what to set."""
 
     __module__ = "tenure_valkey"

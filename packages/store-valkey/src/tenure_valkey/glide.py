@@ -57,9 +57,10 @@ class GlideRunner:
         self._loop = getattr(client, "_loop", None)
         limit = client.config.inflight_requests_limit or _DEFAULT_IN_FLIGHT
         self._together = max(1, limit // _SHARE)
-        # glide refuses the call that is one too many; here it waits in line. Half of the limit: a script that a server
-        # has not seen counts twice, and a call that was cancelled until it is answered.
-        self._line = asyncio.Semaphore(max(1, limit // 2))
+        # glide refuses the call that is one too many; here it waits in line. Less than half of the limit: a script that
+        # a server has not seen counts twice, and a call counts on for a moment after its answer, or until it is
+        # answered where it was cancelled.
+        self._line = asyncio.Semaphore(max(1, limit * 2 // 5))
 
     async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         """Run *script*; glide itself loads it where the server has not seen it."""

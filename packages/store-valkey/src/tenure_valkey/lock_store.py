@@ -25,12 +25,15 @@ from tenure.store import (
 )
 from tenure_valkey.errors import ForeignValueError, TokensExhaustedError, UnreadableReplyError
 from tenure_valkey.keys import DEFAULT_PREFIX, Keys
-from tenure_valkey.runner import Call, FindsKeys, RunsMany, Script, ScriptRunner, read_script
-from tenure_valkey.startup_check import check_server
+from tenure_valkey.runner import Call, FindsKeys, RunsMany, Script, ScriptRunner, check_runner, read_script
+from tenure_valkey.startup_check import Needs, check_server
 
 __all__ = ["ValkeyLockStore"]
 
 _LOG: Final = logging.getLogger("tenure")
+
+_NOBODY: Final = "tenure:start"
+"""A key that no lock has; only the right to it is asked for."""
 
 _TOGETHER: Final = 1000
 """Runs that go out in one call of a runner: some 5 ms of a server's time, after which others have their turn."""
@@ -74,11 +77,7 @@ class ValkeyLockStore:
         fence_retention: Duration = "1m",
         owns_runner: bool = False,
     ) -> None:
-        if not callable(getattr(runner, "run", None)):
-            raise ConfigurationError(
-                f"The store was given a {type(runner).__name__}, which is no runner: wrap the client in "
-                "GlideRunner(client) or RedisRunner(client)."
-            )
+        check_runner(runner)
         self._keys = Keys(prefix)
         self._retention = _number(to_ms(fence_retention, name="fence_retention"))
         self._runner = runner
@@ -185,7 +184,7 @@ class ValkeyLockStore:
     async def check(self) -> Sequence[Finding]:
         """Look at every primary that the runner knows, without writing; see `tenure_valkey.startup_check`."""
         self._refuse_closed()
-        return await check_server(self._runner, self._keys)
+        return await check_server(self._runner, _needs(self._keys))
 
     async def aclose(self) -> None:
         """Close what the store opened itself: its runner, where it owns it. May be called again."""
@@ -248,6 +247,26 @@ class ValkeyLockStore:
         # A client that was closed opens new connections when it is asked again: nobody would close those.
         if self._closed:
             raise LeaseStateError("The store is closed: open a new one with open_store().")
+
+
+def _needs(keys: Keys) -> Needs:
+    lock, fence = keys.lock(_NOBODY), keys.fence(_NOBODY)
+    return Needs(
+        prefix=keys.prefix,
+        commands=(
+            (b"GET", lock),
+            (b"GET", fence),
+            (b"SET", lock, b"1", b"PX", b"1"),
+            (b"SET", fence, b"1", b"PX", b"1"),
+            (b"PTTL", lock),
+            (b"PEXPIRE", lock, b"1"),
+            (b"PEXPIRE", fence, b"1"),
+            (b"PEXPIREAT", fence, b"1"),
+            (b"TIME",),
+        ),
+        unwritable="no lock can be acquired",
+        evicted="a lock that is evicted is taken by another instance while its holder runs",
+    )
 
 
 def _number(value: int) -> bytes:

@@ -11,15 +11,18 @@ from tenure._durations import to_ms
 from tenure.errors import ConfigurationError
 from tenure_valkey.address import Address, parse_address, split_options
 from tenure_valkey.glide import GlideRunner
-from tenure_valkey.keys import DEFAULT_PREFIX
+from tenure_valkey.idempotency_store import ValkeyIdempotencyStore
+from tenure_valkey.keys import DEFAULT_PREFIX, DEFAULT_RECORD_PREFIX
 from tenure_valkey.lock_store import ValkeyLockStore
 from tenure_valkey.redis import RedisRunner
 from tenure_valkey.redis_client import redis_client_for
 from tenure_valkey.runner import Call, Script
 
-__all__ = ["open_valkey_store"]
+__all__ = ["open_valkey_idempotency_store", "open_valkey_store"]
 
-_OPTIONS: Final = frozenset({"client", "prefix", "fence_retention", "timeout", "max_connections", "tls_ca"})
+_OPTIONS: Final = frozenset({"client", "prefix", "timeout", "max_connections", "tls_ca"})
+"""What may stand in the URL of each store."""
+
 _CLIENTS: Final = ("glide", "redis")
 
 
@@ -43,10 +46,40 @@ def open_valkey_store(url: str) -> ValkeyLockStore:
         ConfigurationError: The URL or an option of it cannot be, or no client is installed. The message does not hold
             the URL.
     """
+    runner, options = _runner_of(url, _OPTIONS | {"fence_retention"})
+    return ValkeyLockStore(
+        runner,
+        prefix=options.get("prefix", DEFAULT_PREFIX),
+        fence_retention=options.get("fence_retention", "1m"),
+        owns_runner=True,
+    )
+
+
+def open_valkey_idempotency_store(url: str) -> ValkeyIdempotencyStore:
+    """
+    Open the idempotency store behind a URL; `tenure.open_idempotency_store` calls it. Nothing is connected before the
+    first call.
+
+    The URL is one of `open_valkey_store`, with the same options but `fence_retention`; `prefix` is "idem:" where it is
+    left out.
+
+    Returns:
+        A store that owns its client: leave it with `async with`, or call `aclose()`.
+
+    Raises:
+        ConfigurationError: The URL or an option of it cannot be, or no client is installed. The message does not hold
+            the URL.
+    """
+    runner, options = _runner_of(url, _OPTIONS)
+    return ValkeyIdempotencyStore(runner, prefix=options.get("prefix", DEFAULT_RECORD_PREFIX), owns_runner=True)
+
+
+def _runner_of(url: str, allowed: frozenset[str]) -> tuple[Any, Mapping[str, str]]:
+    """Make the runner of a URL, and read the options beside it."""
     base, options = split_options(url)
     for name in options:
-        if name not in _OPTIONS:
-            raise ConfigurationError(f"The URL has the option {name!r}: it may have {', '.join(sorted(_OPTIONS))}.")
+        if name not in allowed:
+            raise ConfigurationError(f"The URL has the option {name!r}: it may have {', '.join(sorted(allowed))}.")
     address = parse_address(base, tls_ca=options.get("tls_ca"))
     if address.tls_ca is not None and not address.tls:
         raise ConfigurationError("The URL has tls_ca and no TLS: begin it with valkeys:// or rediss://.")
@@ -54,16 +87,9 @@ def open_valkey_store(url: str) -> ValkeyLockStore:
     if _choose(address, options.get("client")) == "glide":
         if "max_connections" in options:
             raise ConfigurationError("The URL has max_connections: glide has one connection to a node. Leave it out.")
-        runner: Any = LazyGlide(address, to_ms(timeout, name="timeout"))
-    else:
-        connections = _whole(options.get("max_connections", "50"), "max_connections")
-        runner = OwnRedis(redis_client_for(address, timeout=timeout, max_connections=connections))
-    return ValkeyLockStore(
-        runner,
-        prefix=options.get("prefix", DEFAULT_PREFIX),
-        fence_retention=options.get("fence_retention", "1m"),
-        owns_runner=True,
-    )
+        return LazyGlide(address, to_ms(timeout, name="timeout")), options
+    connections = _whole(options.get("max_connections", "50"), "max_connections")
+    return OwnRedis(redis_client_for(address, timeout=timeout, max_connections=connections)), options
 
 
 @final

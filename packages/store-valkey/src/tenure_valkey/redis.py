@@ -40,7 +40,8 @@ class RedisRunner:
     stays the caller's: the runner opens and closes nothing. `create_redis_client` makes one whose settings fit.
 
     Args:
-        client: The client. Its replies may be decoded as UTF-8 (`decode_responses`), or not.
+        client: The client. For a lock store its replies may be decoded as UTF-8 (`decode_responses`), or not; an
+            idempotency store refuses one that decodes, because a response is bytes of any kind.
         warn: Whether to warn of its settings.
 
     Raises:
@@ -58,6 +59,7 @@ class RedisRunner:
             warnings.warn(message, ClientSettingsWarning, stacklevel=2)
         self._client = client
         self.is_cluster = _is_cluster(client)
+        self.decodes_replies = bool(client.get_encoder().decode_responses)
         # A pool of redis-py fails the call for which it has no connection; here that one waits in line.
         self._line = asyncio.Semaphore(_connections(client) or _NO_LIMIT)
 

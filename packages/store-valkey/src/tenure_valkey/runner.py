@@ -12,7 +12,9 @@ from functools import cache
 from importlib import resources
 from typing import Any, Protocol, final, runtime_checkable
 
-__all__ = ["Call", "FindsKeys", "RunsMany", "RunsOnPrimaries", "Script", "ScriptRunner", "read_script"]
+from tenure.errors import ConfigurationError
+
+__all__ = ["Call", "FindsKeys", "RunsMany", "RunsOnPrimaries", "Script", "ScriptRunner", "check_runner", "read_script"]
 
 
 @final
@@ -45,7 +47,8 @@ class ScriptRunner(Protocol):
 
     async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         """
-        Run *script* and return its reply: an int, a str or bytes, None, or a list of these.
+        Run *script* and return its reply: an int, a str or bytes, None, or a list of these. Text may be decoded for a
+        lock store; an idempotency store needs it as bytes, for a response is bytes of any kind.
 
         Send every key as a script key: a cluster finds the node by them. Send the source again on NOSCRIPT, which
         tells that nothing ran, and on nothing else: a call that failed otherwise may have run.
@@ -80,6 +83,20 @@ class FindsKeys(Protocol):
     def find_keys(self, pattern: bytes) -> AsyncIterator[Sequence[bytes | str]]:
         """Yield the names that fit a glob *pattern*, on all primaries, in batches; one may come twice."""
         ...
+
+
+def check_runner(runner: object) -> None:
+    """
+    Refuse what is no runner, before a store is built on it.
+
+    Raises:
+        ConfigurationError: It has no method `run`.
+    """
+    if not callable(getattr(runner, "run", None)):
+        raise ConfigurationError(
+            f"The store was given a {type(runner).__name__}, which is no runner: wrap the client in "
+            "GlideRunner(client) or RedisRunner(client)."
+        )
 
 
 @cache

@@ -1,5 +1,5 @@
 """
-The start-up check: what would make locks impossible or unsafe on these servers, found before the first one is taken.
+The start-up check: what would make a store impossible or unsafe on these servers, found before it is asked anything.
 
 One script without keys, on every primary that the runner knows. It writes nothing.
 """
@@ -12,20 +12,41 @@ from typing import Any, Final
 
 from tenure.store import Finding
 from tenure_valkey.errors import UnreadableReplyError
-from tenure_valkey.keys import Keys
 from tenure_valkey.runner import RunsOnPrimaries, ScriptRunner, read_script
 
-__all__ = ["check_server"]
+__all__ = ["Needs", "check_server"]
 
 _CHECK: Final = read_script("check")
-
-_NOBODY: Final = "tenure:start"
-"""A key that no lock has; only the right to it is asked for."""
 
 _OLDEST: Final = {"valkey": (7, 2), "redis": (7, 0)}
 """The oldest versions on which the scripts run: PEXPIRE, SET and the check of rights as they are from there on."""
 
-_RIGHTS: Final = "%s ~%s* +evalsha +eval +script|load +get +set +pttl +pexpire +pexpireat +time +info"
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """
+    What a store needs of a server.
+
+    Attributes:
+        prefix: What its keys begin with.
+        commands: The commands of its scripts, with their arguments, on keys inside the prefix that are nobody's.
+        unwritable: What a replica, which takes no writes, makes impossible.
+        evicted: What an eviction does.
+    """
+
+    prefix: str
+    commands: tuple[tuple[bytes, ...], ...]
+    unwritable: str
+    evicted: str
+
+    def words(self) -> tuple[bytes, ...]:
+        """The commands as arguments of the script: of each the number of its words, and the words."""
+        return tuple(word for command in self.commands for word in (b"%d" % len(command), *command))
+
+    def rights(self) -> str:
+        """The rules of a user who may do all of it, whichever the client."""
+        names = dict.fromkeys(command[0].decode().lower() for command in self.commands)
+        return " ".join((f"~{self.prefix}*", "+evalsha +eval +script|load", *(f"+{name}" for name in names), "+info"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +59,7 @@ class _Found:
     remedy: str
 
 
-async def check_server(runner: ScriptRunner, keys: Keys) -> Sequence[Finding]:
+async def check_server(runner: ScriptRunner, needs: Needs) -> Sequence[Finding]:
     """
     Look at the primaries: version, rights, role, eviction.
 
@@ -47,14 +68,14 @@ async def check_server(runner: ScriptRunner, keys: Keys) -> Sequence[Finding]:
 
     Raises: what the client raises; a server that cannot be reached is not a finding.
     """
-    args = (keys.lock(_NOBODY), keys.fence(_NOBODY))
+    args = needs.words()
     if isinstance(runner, RunsOnPrimaries):
         replies = await runner.run_on_primaries(_CHECK, args)
     else:
         replies = {"the server": await runner.run(_CHECK, (), args)}
     places: defaultdict[_Found, list[str]] = defaultdict(list)
     for place, reply in replies.items():
-        for found in _look(reply, keys, in_cluster=getattr(runner, "is_cluster", None)):
+        for found in _look(reply, needs, in_cluster=getattr(runner, "is_cluster", None)):
             places[found].append(place)
     return [
         Finding(found.code, found.fatal, _said(found.what, places[found], len(replies)), found.remedy)
@@ -68,9 +89,9 @@ def _said(what: str, places: Sequence[str], servers: int) -> str:
     return f"{what} (On {', '.join(sorted(places))}; {servers - len(places)} other primaries are well.)"
 
 
-def _look(reply: Any, keys: Keys, *, in_cluster: bool | None) -> Iterator[_Found]:
+def _look(reply: Any, needs: Needs, *, in_cluster: bool | None) -> Iterator[_Found]:
     missing, info = _read(reply)
-    yield from _rights(missing, keys)
+    yield from _rights(missing, needs)
     if info is None:
         yield _Found(
             "info-refused",
@@ -80,8 +101,8 @@ def _look(reply: Any, keys: Keys, *, in_cluster: bool | None) -> Iterator[_Found
         )
         return
     yield from _version(info)
-    yield from _role(info)
-    yield from _eviction(info)
+    yield from _role(info, needs)
+    yield from _eviction(info, needs)
     yield from _mode(info, in_cluster=in_cluster)
 
 
@@ -103,10 +124,8 @@ def _sections(info: str) -> Mapping[str, str]:
     return {name: value for name, separator, value in pairs if separator}
 
 
-def _rights(missing: Sequence[str], keys: Keys) -> Iterator[_Found]:
-    remedy = (
-        f"Grant it: ACL SETUSER {_RIGHTS % ('<user>', keys.prefix)} (README.md, rights, has the line of each client)."
-    )
+def _rights(missing: Sequence[str], needs: Needs) -> Iterator[_Found]:
+    remedy = f"Grant it: ACL SETUSER <user> {needs.rights()} (README.md, rights, has the line of each client)."
     if "TIME" in missing:
         yield _Found(
             "time-refused",
@@ -119,7 +138,7 @@ def _rights(missing: Sequence[str], keys: Keys) -> Iterator[_Found]:
         yield _Found(
             "rights",
             fatal=True,
-            what=f"The user may not run {', '.join(others)} on keys that begin with {keys.prefix!r}.",
+            what=f"The user may not run {', '.join(others)} on keys that begin with {needs.prefix!r}.",
             remedy=remedy,
         )
 
@@ -145,17 +164,17 @@ def _version(info: Mapping[str, str]) -> Iterator[_Found]:
         )
 
 
-def _role(info: Mapping[str, str]) -> Iterator[_Found]:
+def _role(info: Mapping[str, str], needs: Needs) -> Iterator[_Found]:
     if info.get("role") not in (None, "master"):
         yield _Found(
             "replica",
             fatal=False,
-            what="The server is a replica: it takes no writes, so no lock can be acquired there.",
+            what=f"The server is a replica: it takes no writes, so {needs.unwritable} there.",
             remedy="Point the client at the primary; behind Sentinel use a client that asks it (redis+sentinel://).",
         )
 
 
-def _eviction(info: Mapping[str, str]) -> Iterator[_Found]:
+def _eviction(info: Mapping[str, str], needs: Needs) -> Iterator[_Found]:
     policy = info.get("maxmemory_policy")
     if policy is None:
         yield _Found(
@@ -168,9 +187,8 @@ def _eviction(info: Mapping[str, str]) -> Iterator[_Found]:
         yield _Found(
             "eviction",
             fatal=False,
-            what=f"The server's maxmemory-policy is {policy}: a lock that is evicted is taken by another instance "
-            "while its holder runs.",
-            remedy="Set maxmemory-policy to noeviction, or keep locks on a server of their own.",
+            what=f"The server's maxmemory-policy is {policy}: {needs.evicted}.",
+            remedy="Set maxmemory-policy to noeviction, or use a server that has it.",
         )
 
 
