@@ -127,3 +127,12 @@ def test_what_nobody_left_and_nobody_has_any_more_is_not_meant(ambient: Ambient[
     gc.collect()
     with pytest.raises(LeaseStateError):
         ambient.get()
+
+
+def test_what_is_meant_within_is_meant_there_and_no_longer(ambient: Ambient[One]) -> None:
+    one, other = One(), One()
+    ambient.enter(one)
+    ambient.enter(other)
+    with ambient.within(one):
+        assert ambient.get() is one
+    assert ambient.get() is other

@@ -7,7 +7,9 @@ variable). Work that was started elsewhere, such as the requests of a web server
 guessed at.
 """
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Generic, TypeVar, final
 
@@ -38,6 +40,15 @@ class Ambient(Generic[_T]):
         self._entered.discard(one)
         if self._here.get() is one:
             self._here.set(before)
+
+    @contextlib.contextmanager
+    def within(self, one: _T | None) -> Iterator[None]:
+        """Mean *one*, which was entered elsewhere, for the code inside: a request under its application's `Locks`."""
+        token = self._here.set(one)
+        try:
+            yield
+        finally:
+            self._here.reset(token)
 
     def get(self) -> _T:
         """

@@ -14,6 +14,7 @@ from tenure.store import ChecksServer, Finding
 __all__ = [
     "StartupCheck",
     "check_server",
+    "look_at_server",
     "measure_round_trip_s",
     "refuse_no_idempotency_store",
     "refuse_no_store",
@@ -89,25 +90,22 @@ class _Releases(Protocol):
     async def release(self, key: str, owner: str) -> bool: ...
 
 
-async def check_server(store: object, keeper: Keeper, mode: StartupCheck) -> list[Finding]:
+async def look_at_server(store: object, keeper: Keeper) -> list[Finding]:
     """
     Look at the store's server once, for at most three seconds.
 
     Returns:
-        What was found and is no reason not to start.
-
-    Raises:
-        ConfigurationError: A finding makes locks impossible or unsafe; in strict mode, any finding.
+        What was found; a server that cannot be looked at is a finding too. Nothing for a store that cannot tell.
     """
-    if mode is False or not isinstance(store, ChecksServer):
+    if not isinstance(store, ChecksServer):
         return []
     try:
-        findings = list(await keeper.call("check", store.check(), timeout_s=_CHECK_S))
+        return list(await keeper.call("check", store.check(), timeout_s=_CHECK_S))
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 -- whatever a driver raises: the server could not be looked at
         # The type alone: a driver's text may hold an address with a password in it.
-        findings = [
+        return [
             Finding(
                 "store-unreachable",
                 fatal=False,
@@ -115,6 +113,21 @@ async def check_server(store: object, keeper: Keeper, mode: StartupCheck) -> lis
                 remedy="See that the server is up and that its address and credentials are right.",
             )
         ]
+
+
+async def check_server(store: object, keeper: Keeper, mode: StartupCheck) -> list[Finding]:
+    """
+    Look at the store's server at the start, for at most three seconds.
+
+    Returns:
+        What was found and is no reason not to start.
+
+    Raises:
+        ConfigurationError: A finding makes locks impossible or unsafe; in strict mode, any finding.
+    """
+    if mode is False:
+        return []
+    findings = await look_at_server(store, keeper)
     if any(finding.fatal or mode == "strict" for finding in findings):
         raise ConfigurationError(" ".join(str(finding) for finding in findings))
     return findings

@@ -33,7 +33,7 @@ from tenure.events import (
 )
 from tenure.instrumentation import Hook, default_hooks, tell
 from tenure.lease import Lease, LeaseScope
-from tenure.store import LockStore
+from tenure.store import Finding, LockStore
 
 __all__ = ["Locks", "Phase", "Statistics", "ambient_locks"]
 
@@ -409,6 +409,18 @@ class Locks:
     async def together(self, works: Iterable[Coroutine[Any, Any, Any]]) -> None:
         """Run *works* side by side as tasks of the keeper, and wait for their ends, however they end."""
         await self._keeper.together(works)
+
+    async def check(self) -> Sequence[Finding]:
+        """
+        Look at the store's server once, for at most three seconds, without writing; for a health check.
+
+        Returns:
+            What was found, "store-unreachable" for a server that does not answer. Nothing for a store that cannot tell.
+
+        Raises:
+            ConfigurationError: The store cannot work as it is set up.
+        """
+        return await _startup.look_at_server(self.store, self._keeper)
 
     def emit(self, event: Event) -> None:
         """Count *event*, and tell the hooks of it."""

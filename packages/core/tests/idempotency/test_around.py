@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenure import LossReason, StoreReplyError, StoreTimeoutError
+from tenure import ConfigurationError, LossReason, StoreReplyError, StoreTimeoutError
 from tenure.events import (
     ExecutionLost,
     IdempotencyClosed,
@@ -25,6 +25,7 @@ from tenure.idempotency import (
     SealError,
     Settled,
 )
+from tenure.store import Finding
 from tenure.testing import FaultyIdempotencyStore, LoopClock, virtual
 
 LOCK_S = 3.0
@@ -254,3 +255,39 @@ async def test_random_failures_never_let_two_executions_run_at_once_or_a_complet
 
 def test_a_completion_says_what_became_of_it() -> None:
     assert [one.value for one in Completion] == ["stored", "stale", "gone"]
+
+
+class Looks:
+    """A store whose server can be looked at."""
+
+    def __init__(self, inner: InMemoryIdempotencyStore, findings: list[Finding]) -> None:
+        self.inner = inner
+        self.findings = findings
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def check(self) -> list[Finding]:
+        return self.findings
+
+
+@virtual
+async def test_a_store_that_cannot_work_stops_the_start_and_is_told_of_later() -> None:
+    world = World()
+    finding = Finding("table-missing", fatal=True, message="There is no table.", remedy="Run the migration.")
+    store = Looks(world.inner, [finding])
+    with pytest.raises(ConfigurationError, match="Run the migration"):
+        await world.instance(store=store).__aenter__()
+    store.findings = []
+    async with world.instance(store=store) as one:
+        assert await one.check() == []
+        store.findings = [finding]
+        assert await one.check() == [finding]
+
+
+@virtual
+async def test_a_lock_that_its_server_cannot_keep_alive_is_refused_at_the_start() -> None:
+    world = World()
+    world.store.on("release").slow_reply(1.5)
+    with pytest.raises(ConfigurationError, match="three round trips"):
+        await world.instance(store_timeout=LOCK_S).__aenter__()

@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, Self, TypeVar, cast, final
 
 from tenure import _startup
@@ -42,7 +42,7 @@ from tenure.idempotency.recorder import Recorder, Replay, Ticket
 from tenure.idempotency_store import Abandoned, Acquired, AcquireReply, IdempotencyStore, InFlight, Mismatch
 from tenure.instrumentation import Hook, default_hooks, tell
 from tenure.locks import Phase
-from tenure.store import Reach
+from tenure.store import Finding, Reach
 
 __all__ = ["Idempotency"]
 
@@ -393,6 +393,22 @@ class Idempotency:
             raise LeaseStateError(
                 "This Idempotency was entered on another event loop: make and enter one on this loop."
             )
+
+    async def check(self) -> Sequence[Finding]:
+        """
+        Look at the store's server once, for at most three seconds, without writing; for a health check.
+
+        Returns:
+            What was found, "store-unreachable" for a server that does not answer. Nothing for a store that cannot tell.
+
+        Raises:
+            ConfigurationError: The store cannot work as it is set up.
+        """
+        return await _startup.look_at_server(self.store, self._keeper)
+
+    def spawn(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
+        """Run an adapter's own work as a task of the keeper."""
+        return self._keeper.spawn(work)
 
     def emit(self, event: Event) -> None:
         """Tell the hooks of *event*."""

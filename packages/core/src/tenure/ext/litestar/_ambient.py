@@ -29,9 +29,5 @@ class AmbientLocks(ASGIMiddleware):
     async def handle(self, scope: Scope, receive: Receive, send: Send, next_app: ASGIApp) -> None:
         """Call the next application under the ambient `Locks`."""
         # Not enter() and leave(): the Locks was entered by the lifespan, and stays so when this request ends.
-        here = ambient._here  # noqa: SLF001 -- the floors of one package are friends
-        token = here.set(self._running.locks)
-        try:
+        with ambient.within(self._running.locks):
             await next_app(scope, receive, send)
-        finally:
-            here.reset(token)

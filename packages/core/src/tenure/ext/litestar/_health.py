@@ -7,12 +7,11 @@ from typing import Any, Final, Literal, final
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 
-from tenure import _startup
 from tenure.errors import ConfigurationError, TenureError
 from tenure.ext.litestar._running import Running
 from tenure.idempotency import Idempotency
 from tenure.locks import Locks, Phase
-from tenure.store import ChecksServer, Finding
+from tenure.store import ChecksServer
 
 __all__ = ["Health", "health_route"]
 
@@ -45,7 +44,7 @@ class _Look:
         if one.clock.now() < self._until:
             return self._answer
         if self._under_way is None:
-            self._under_way = one._keeper.spawn(self._look(one))  # noqa: SLF001 -- the floors of one package are friends
+            self._under_way = one.spawn(self._look(one))
             self._under_way.add_done_callback(self._ended)
         # One probe that is cancelled takes nothing from the others.
         await asyncio.wait([self._under_way])
@@ -54,13 +53,15 @@ class _Look:
     async def _look(self, one: Locks | Idempotency) -> Answer:
         answer: Answer = "ok"
         try:
-            findings: list[Finding] = await _startup.check_server(one.store, one._keeper, "warn")  # noqa: SLF001 -- as above
+            findings = await one.check()
         except ConfigurationError:
             answer = "unsafe"
         except TenureError:
             answer = "unreachable"
         else:
-            if any(finding.code == "store-unreachable" for finding in findings):
+            if any(finding.fatal for finding in findings):
+                answer = "unsafe"
+            elif any(finding.code == "store-unreachable" for finding in findings):
                 answer = "unreachable"
         self._answer, self._until = answer, one.clock.now() + _FRESH_S
         return answer
