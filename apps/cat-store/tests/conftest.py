@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import re
+import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -17,18 +20,22 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", SADeprecationWarning)
     import advanced_alchemy.base  # noqa: F401
 
+import tenure_testbed
 from cat_store.demo.shop import Shop
 from cat_store.inventory.catalogue import CATALOGUE
 from cat_store.partners.accounting import Accounting
 from cat_store.partners.app import create_app
 from cat_store.partners.warehouse import Warehouse
-from cat_store.replica import Replica, open_replica
+from cat_store.replica import Replica, open_replica, server_of
 from cat_store.settings import Settings
+from cat_store.web.server import Listener
 
 # Three products fit on one page of a count, so that a held page holds a whole count that was read.
 PRODUCTS = 3
 # A generous bound for what a busy machine does in milliseconds otherwise.
 PATIENCE_S = 15.0
+# Some interpreters that start at once on a busy machine.
+PROCESS_UP_S = 60.0
 
 
 @dataclass
@@ -87,6 +94,8 @@ class Gate(httpx.AsyncBaseTransport):
 
 
 StartInstance = Callable[..., Awaitable[Replica]]
+Serve = Callable[..., Awaitable[httpx.AsyncClient]]
+Launch = Callable[..., Awaitable[list["Process"]]]
 
 
 @pytest.fixture
@@ -116,6 +125,8 @@ def settings(postgres_url: str) -> Settings:
         warehouse_url="http://127.0.0.1:1/warehouse",
         instance="cat-store-1",
         lock_ttl_s=10,
+        port=0,
+        admin_token="s3cret",
     )
 
 
@@ -136,6 +147,74 @@ async def start(settings: Settings, partners: Partners, shop: Shop) -> AsyncIter
             return await left.enter_async_context(opened)
 
         yield start_one
+
+
+@pytest.fixture
+async def serve(start: StartInstance) -> AsyncIterator[Serve]:
+    """Start one more instance with its web server, and return a client of it; takes what `start` takes."""
+    async with contextlib.AsyncExitStack() as left:
+
+        async def serve_one(**changes: Any) -> httpx.AsyncClient:
+            replica = await start(**changes)
+            listener = left.enter_context(Listener("127.0.0.1", 0))
+            await left.enter_async_context(server_of(replica, listener))
+            return await left.enter_async_context(httpx.AsyncClient(base_url=listener.url, timeout=PATIENCE_S))
+
+        yield serve_one
+
+
+class Process(tenure_testbed.Replica):
+    """A replica as a process, and where it answers."""
+
+    @property
+    def url(self) -> str:
+        """Where it answers, once it serves."""
+        return next(
+            re.findall(r'"url":"([^"]+)"', line.text)[0] for line in self.lines[::-1] if "web.serving" in line.text
+        )
+
+
+@pytest.fixture
+async def launch(settings: Settings, shop: Shop, valkey_url: str) -> AsyncIterator[Launch]:
+    """
+    Start replicas as processes, and wait until they are up: `await launch(3, DRAIN="1")`.
+
+    All are killed at the end. Their jobs are not due for the next hours.
+    """
+    del shop  # its database has to be migrated first
+    environment = {
+        "DATABASE_URL": settings.database_url,
+        "VALKEY_URL": valkey_url,
+        "ACCOUNTING_URL": settings.accounting_url,
+        "WAREHOUSE_URL": settings.warehouse_url,
+        "STOCK_RECONCILIATION_CRON": "0 2 * * *",
+        "RECORD_PURGE_CRON": "0 2 * * *",
+        "PORT": "0",
+        "LOG_FORMAT": "json",
+        "REHEARSAL": "on",
+    }
+    with contextlib.ExitStack() as left:
+        count = itertools.count(1)
+
+        async def launch_some(number: int, *, up: bool = True, **changes: str) -> list[Process]:
+            started = []
+            for _ in range(number):
+                told = environment | {"INSTANCE": f"cat-store-{next(count)}"} | changes
+                process = Process(
+                    [sys.executable, "-m", "cat_store", "replica"],
+                    env={f"CAT_STORE_{name}": value for name, value in told.items()},
+                    kept_lines=20_000,
+                )
+                left.callback(process.close)
+                process.start()
+                started.append(process)
+            if up:
+                await asyncio.gather(
+                    *(asyncio.to_thread(each.wait_for_line, "replica.up", PROCESS_UP_S) for each in started)
+                )
+            return started
+
+        yield launch_some
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -27,6 +28,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, postgres_url: str, valkey_url: 
     monkeypatch.setattr(logs, "configure", lambda **_: None)
     monkeypatch.setenv("CAT_STORE_DATABASE_URL", postgres_url)
     monkeypatch.setenv("CAT_STORE_VALKEY_URL", valkey_url)
+    monkeypatch.setenv("CAT_STORE_PORT", "0")
     monkeypatch.setenv("CAT_STORE_ACCOUNTING_URL", "http://127.0.0.1:1/accounting")
     monkeypatch.setenv("CAT_STORE_WAREHOUSE_URL", "http://127.0.0.1:1/warehouse")
 
@@ -66,12 +68,22 @@ def test_a_replica_without_its_valkey_says_so(
     assert "Look at CAT_STORE_VALKEY_URL." in capsys.readouterr().err
 
 
+def test_a_replica_whose_port_is_taken_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("CAT_STORE_PORT", str(taken.getsockname()[1]))
+        assert main(["replica"]) == 1
+    assert "Look at CAT_STORE_HOST and CAT_STORE_PORT" in capsys.readouterr().err
+
+
 def test_migrate_needs_nothing_but_the_database(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("VALKEY_URL", "ACCOUNTING_URL", "WAREHOUSE_URL"):
         monkeypatch.delenv(f"CAT_STORE_{name}")
     assert main(["migrate"]) == 0
+    assert main(["migrate", "--catalogue"]) == main(["migrate", "--catalogue"]) == 0
     assert main(["migrate", "--to", "base"]) == 0
     assert main(["migrate", "--to", "0042"]) == 1
     assert "0042" in capsys.readouterr().err

@@ -71,6 +71,7 @@ def test_the_story_holds_on_three_real_replicas(mark: str, tmp_path: Path, store
         "kill -9 the owner",
         "SIGTERM the owner",
         "A paused owner wakes up",
+        "A repeated order",
         "The books",
         "Every fact holds.",
     ]
@@ -87,6 +88,10 @@ def test_the_story_holds_on_three_real_replicas(mark: str, tmp_path: Path, store
     assert facts["sigterm_handover_s"] <= facts["tick_s"] + 1
     assert facts["fencing"]["stale_writes_refused"] >= 1
     assert facts["fencing"]["final_stock_is_fresh"] is True
+    assert facts["orders"]["duplicates"] == 0
+    assert facts["orders"]["duplicates_without_keys"] == 40
+    assert facts["orders"]["retries"] >= 42
+    assert facts["orders"]["killed_in_the_middle"]["orders"] == 2
     assert left_behind(mark) == []
 
 

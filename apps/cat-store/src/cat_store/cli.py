@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     migrate = commands.add_parser("migrate", help="bring the database of CAT_STORE_DATABASE_URL to a revision")
     migrate.set_defaults(command=_migrate)
     migrate.add_argument("--to", default="head", metavar="REVISION", help='a revision, "head" or "base" (%(default)s)')
+    migrate.add_argument("--catalogue", action="store_true", help="then add the products that the demo's shop sells")
     migrate.add_argument("--draft", metavar="MESSAGE", help="write a new migration from the models instead")
     return parser
 
@@ -98,6 +99,7 @@ def _partners(options: argparse.Namespace) -> int:
 def _migrate(options: argparse.Namespace) -> int:
     from cat_store.database import migrate
     from cat_store.database.engine import create_engine
+    from cat_store.database.fill import fill
 
     url = read_one("database_url")
 
@@ -108,6 +110,8 @@ def _migrate(options: argparse.Namespace) -> int:
                 await migrate.draft(engine, options.draft)
             else:
                 await migrate.migrate(engine, options.to)
+            if options.catalogue:
+                await fill(engine)
         finally:
             await engine.dispose()
 
@@ -121,11 +125,12 @@ def _attempt(run: Callable[[], None]) -> int:
     from sqlalchemy.exc import DBAPIError
 
     from cat_store.database.migrate import SchemaError
+    from cat_store.web.server import ListenError
     from tenure import ConfigurationError
 
     try:
         run()
-    except (SchemaError, ConfigurationError, CommandError) as error:
+    except (SchemaError, ConfigurationError, CommandError, ListenError) as error:
         return _fail(str(error), _FAILED)
     except DBAPIError as error:
         return _fail(f"The database refused: {type(error.orig).__name__}. Look at CAT_STORE_DATABASE_URL.", _FAILED)

@@ -5,19 +5,40 @@ A message continues the sentence "CAT_STORE_X (what it is for) …" and never re
 """
 
 import math
+import re
 import zoneinfo
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
 
-__all__ = ["cron", "name", "one_of", "optional", "seconds", "store", "switch", "timezone", "url"]
+__all__ = [
+    "cron",
+    "host",
+    "name",
+    "one_of",
+    "optional",
+    "port",
+    "retention",
+    "seconds",
+    "secret",
+    "store",
+    "switch",
+    "timezone",
+    "url",
+]
 
 _ON = frozenset({"on", "true", "yes", "1"})
 _OFF = frozenset({"off", "false", "no", "0"})
 _LONGEST_NAME = 100
 # A day: longer than any drain or lease that somebody means, and milliseconds typed for seconds end up beyond it.
 _MOST_SECONDS = 86_400.0
+# A month: what the longest-lived peers keep. Every answer is a row until then.
+_MOST_RETENTION_SECONDS = 30 * _MOST_SECONDS
+_LAST_PORT = 65_535
+_HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
+# What fits into a header as it is.
+_SECRET = re.compile(r"[!-~]{1,200}")
 
 
 def url(*schemes: str) -> Callable[[str], str]:
@@ -58,15 +79,45 @@ def optional(read: Callable[[str], str]) -> Callable[[str], str | None]:
 
 def seconds(text: str) -> float:
     """Read a positive number of seconds, such as `30` or `2.5`."""
+    return _seconds(text, _MOST_SECONDS, "a day")
+
+
+def retention(text: str) -> float:
+    """Read a positive number of seconds for which something is kept."""
+    return _seconds(text, _MOST_RETENTION_SECONDS, "thirty days")
+
+
+def _seconds(text: str, most: float, in_words: str) -> float:
     try:
         value = float(text)
     except ValueError:
         raise ValueError(f"is {text!r}: write seconds as a number, such as 30 or 2.5") from None
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"is {text!r}: it must be more than 0 seconds")
-    if value > _MOST_SECONDS:
-        raise ValueError(f"is {text!r}: it must be at most {_MOST_SECONDS:.0f} seconds, a day")
+    if value > most:
+        raise ValueError(f"is {text!r}: it must be at most {most:.0f} seconds, {in_words}")
     return value
+
+
+def port(text: str) -> int:
+    """Read the number of a TCP port; 0 is any that is free."""
+    if not (text.isascii() and text.isdigit()) or int(text) > _LAST_PORT:
+        raise ValueError(f"is {text!r}: write a number from 0 (any free port) to {_LAST_PORT}")
+    return int(text)
+
+
+def host(text: str) -> str:
+    """Read the address or the name of an interface to listen on."""
+    if not _HOST.fullmatch(text):
+        raise ValueError("is no address to listen on: write one such as 127.0.0.1, 0.0.0.0 or ::")
+    return text
+
+
+def secret(text: str) -> str:
+    """Read a token that clients send in a header. No message holds it."""
+    if not _SECRET.fullmatch(text):
+        raise ValueError("must have 1 to 200 printable ASCII characters and no space: it is compared with a header")
+    return text
 
 
 def switch(text: str) -> bool:

@@ -1,9 +1,9 @@
 """
-One replica of the shop: its jobs under the locks, fired by a schedule of its own.
+One replica of the shop: its web server, and its jobs under the locks, fired by a schedule of its own.
 
-Resources are entered in the order in which they need each other, and left in the reverse: the schedule first, which
-lets running jobs end; then the locks, which hand every lease back; then the connections, for a lease is handed back
-through one.
+Resources are entered in the order in which they need each other, and left in the reverse: the web server first, which
+lets requests under way end; the schedule, which lets running jobs end; then the locks, which hand every lease back;
+then the connections, for a lease is handed back through one.
 """
 
 import asyncio
@@ -14,23 +14,30 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import httpx
+from litestar import Litestar
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from cat_store.database.engine import create_engine, create_sessions
+from cat_store.database.engine import Sessions, create_engine, create_sessions
 from cat_store.database.migrate import check_is_current
+from cat_store.database.purge import RECORD_PURGE, RecordPurge
 from cat_store.inventory.reconciliation import STOCK_RECONCILIATION, StockReconciliation
 from cat_store.inventory.stock import StockRepository
 from cat_store.inventory.warehouse import WarehouseClient
 from cat_store.invoices.accounting import AccountingClient
 from cat_store.invoices.export import INVOICE_EXPORT, InvoiceExport
+from cat_store.orders.desk import OrderDesk
 from cat_store.partners.connection import Partner, PartnerError
-from cat_store.rehearsal import PauseBeforeWrite
+from cat_store.rehearsal import Deaths, PauseBeforeWrite, reach_nothing
 from cat_store.scheduler import Cron, Scheduler
 from cat_store.settings import Settings
-from tenure import Locks, TenureError, open_store
+from cat_store.web.app import create_app
+from cat_store.web.server import Listener, serving
+from tenure import Locks, TenureError, open_idempotency_store, open_store
 from tenure.clock import Clock
+from tenure.idempotency import Idempotency
 
-__all__ = ["Replica", "open_replica", "run", "schedule_of"]
+__all__ = ["Replica", "app_of", "open_replica", "run", "schedule_of", "server_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +52,29 @@ class Replica:
 
     Attributes:
         settings: What it was told.
+        engine: The shop's database.
+        sessions: The same, to work with.
         locks: Its locks; None where they are switched off.
+        idempotency: What carries out once the requests that come twice.
+        order_desk: Where orders are placed.
         invoice_export: One of its jobs.
-        stock_reconciliation: The other one.
+        stock_reconciliation: Another one.
+        record_purge: The last one.
         pause: The pause of the demo, which does nothing until it is armed.
+        deaths: The deaths of the demo; None in a shop.
     """
 
     settings: Settings
+    engine: AsyncEngine
+    sessions: Sessions
     locks: Locks | None
+    idempotency: Idempotency
+    order_desk: OrderDesk
     invoice_export: InvoiceExport
     stock_reconciliation: StockReconciliation
+    record_purge: RecordPurge
     pause: PauseBeforeWrite
+    deaths: Deaths | None
 
 
 @contextlib.asynccontextmanager
@@ -63,7 +82,7 @@ async def open_replica(
     settings: Settings, *, partners: httpx.AsyncBaseTransport | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Replica]:
     """
-    Open a replica: connections, locks and jobs, without a schedule.
+    Open a replica: connections, locks and jobs, without a schedule and a web server.
 
     Args:
         settings: What it is told.
@@ -72,43 +91,92 @@ async def open_replica(
 
     Raises:
         SchemaError: The database was not migrated.
-        ConfigurationError: Locks would not be safe, such as with a lock table that is missing.
+        ConfigurationError: Locks or records would not be safe, such as with a table that is missing.
     """
     async with contextlib.AsyncExitStack() as left:
         engine = create_engine(settings.database_url)
         left.push_async_callback(engine.dispose)
         await check_is_current(engine)
+        sessions = create_sessions(engine)
         accounting = await left.enter_async_context(
             Partner("Accounting", f"{settings.accounting_url}/", settings.instance, transport=partners)
         )
         warehouse = await left.enter_async_context(
             Partner("The warehouse", f"{settings.warehouse_url}/", settings.instance, transport=partners)
         )
-        locks = None
-        if settings.locks:
-            store = await left.enter_async_context(open_store(settings.locks_url or settings.database_url))
-            locks = Locks(store, ttl=settings.lock_ttl_s, instance=settings.instance, clock=clock)
-            await left.enter_async_context(locks)
-        else:
-            logger.warning("Locks are off: every instance runs every job")
-        pause = PauseBeforeWrite()
+        idempotency = await _enter_idempotency(settings, left)
+        locks = await _enter_locks(settings, left, clock)
+        pause, deaths = PauseBeforeWrite(), Deaths() if settings.rehearsal else None
         yield Replica(
-            settings,
-            locks,
-            InvoiceExport(
-                locks,
-                AccountingClient(accounting),
-                create_sessions(engine),
-                locks_in_database=settings.locks_url is None,
+            settings=settings,
+            engine=engine,
+            sessions=sessions,
+            locks=locks,
+            idempotency=idempotency,
+            order_desk=OrderDesk(
+                sessions,
+                records_in_database=settings.idempotency_url is None,
+                reach=reach_nothing if deaths is None else deaths.reach,
             ),
-            StockReconciliation(locks, WarehouseClient(warehouse), StockRepository(engine, pause)),
-            pause,
+            invoice_export=InvoiceExport(
+                locks, AccountingClient(accounting), sessions, locks_in_database=settings.locks_url is None
+            ),
+            stock_reconciliation=StockReconciliation(locks, WarehouseClient(warehouse), StockRepository(engine, pause)),
+            record_purge=RecordPurge(locks, idempotency.store),
+            pause=pause,
+            deaths=deaths,
         )
+
+
+async def _enter_idempotency(settings: Settings, left: contextlib.AsyncExitStack) -> Idempotency:
+    # A pool of its own, as for the locks: a request takes a connection of it for a moment before and after its work.
+    # From the pool that the work uses, a hundred requests could take every connection and wait for one more each.
+    store = await left.enter_async_context(open_idempotency_store(settings.idempotency_url or settings.database_url))
+    return await left.enter_async_context(
+        Idempotency(
+            store,
+            lock_ttl=settings.idempotency_lock_ttl_s,
+            retention=settings.idempotency_retention_s,
+            drain=settings.drain_s,
+            instance=settings.instance,
+        )
+    )
+
+
+async def _enter_locks(settings: Settings, left: contextlib.AsyncExitStack, clock: Clock | None) -> Locks | None:
+    if not settings.locks:
+        logger.warning("Locks are off: every instance runs every job")
+        return None
+    store = await left.enter_async_context(open_store(settings.locks_url or settings.database_url))
+    return await left.enter_async_context(
+        Locks(store, ttl=settings.lock_ttl_s, instance=settings.instance, clock=clock)
+    )
+
+
+def app_of(replica: Replica) -> Litestar:
+    """Build the web application of a replica."""
+    return create_app(
+        engine=replica.engine,
+        sessions=replica.sessions,
+        desk=replica.order_desk,
+        invoice_export=replica.invoice_export,
+        locks=replica.locks,
+        idempotency=replica.idempotency,
+        admin_token=replica.settings.admin_token,
+    )
+
+
+def server_of(replica: Replica, listener: Listener) -> contextlib.AbstractAsyncContextManager[None]:
+    """Build the web server of a replica, to be entered last."""
+    app = app_of(replica)
+    served = app if replica.deaths is None else replica.deaths.around(app)
+    return serving(served, listener, drain_s=replica.settings.drain_s)
 
 
 def schedule_of(replica: Replica) -> Scheduler:
     """Build the schedule of a replica's jobs, to be entered."""
     settings, export, stock = replica.settings, replica.invoice_export, replica.stock_reconciliation
+    purge = replica.record_purge
     return Scheduler(
         settings.valkey_url,
         settings.instance,
@@ -125,6 +193,12 @@ def schedule_of(replica: Replica) -> Scheduler:
                 stock.run if settings.locks else stock.run_without_locks,
                 _FORESEEN,
             ),
+            Cron(
+                RECORD_PURGE,
+                settings.record_purge_cron,
+                purge.run if settings.locks else purge.purge,
+                _FORESEEN,
+            ),
         ],
         timezone=settings.timezone,
         drain_s=settings.drain_s,
@@ -137,10 +211,18 @@ async def run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with open_replica(settings) as replica, schedule_of(replica):
+    with Listener(settings.host, settings.port) as listener:
+        await _run_until(stop, settings, listener)
+    logger.info("Replica %s has stopped", settings.instance, extra={"event": "replica.stopped"})
+
+
+async def _run_until(stop: asyncio.Event, settings: Settings, listener: Listener) -> None:
+    loop = asyncio.get_running_loop()
+    async with open_replica(settings) as replica, schedule_of(replica) as schedule, server_of(replica, listener):
         if settings.rehearsal:
             loop.add_signal_handler(signal.SIGUSR1, replica.pause.arm)
         logger.info("Replica %s is up", settings.instance, extra={"event": "replica.up"})
         await stop.wait()
         logger.info("Replica %s is stopping", settings.instance, extra={"event": "replica.stopping"})
-    logger.info("Replica %s has stopped", settings.instance, extra={"event": "replica.stopped"})
+        # Requests may take their whole drain to end; no run is begun meanwhile that would have to be waited for next.
+        schedule.stop_firing()

@@ -72,28 +72,52 @@ VARIABLES: Mapping[str, Variable] = {
         "",
     ),
     "valkey_url": Variable("VALKEY_URL", parse.url("redis", "rediss"), "the Valkey that holds the schedule"),
+    "idempotency_url": Variable(
+        "IDEMPOTENCY_URL",
+        parse.optional(parse.store("postgresql+asyncpg", *VALKEY_SCHEMES)),
+        "where the records of idempotency keys are, if not in the shop's database",
+        "",
+    ),
+    "idempotency_retention_s": Variable(
+        "IDEMPOTENCY_RETENTION", parse.retention, "how long a repeated request gets the first answer", "86400"
+    ),
+    "idempotency_lock_ttl_s": Variable(
+        "IDEMPOTENCY_LOCK_TTL", parse.seconds, "how soon a request may be repeated after its replica was killed", "30"
+    ),
     "accounting_url": Variable("ACCOUNTING_URL", parse.url("http", "https"), "the accounting system"),
     "warehouse_url": Variable("WAREHOUSE_URL", parse.url("http", "https"), "the warehouse"),
     "instance": Variable(
         "INSTANCE", parse.name, "the name of this replica, stable across restarts", socket.gethostname()
     ),
+    "host": Variable("HOST", parse.host, "the interface that the web server listens on", "127.0.0.1"),
+    "port": Variable("PORT", parse.port, "the web server's port; 0 for any that is free", "3001"),
+    "admin_token": Variable(
+        "ADMIN_TOKEN", parse.optional(parse.secret), "what an administrator sends; without it nobody is one", ""
+    ),
     "locks": Variable("LOCKS", parse.switch, "whether jobs run under locks; off shows why they should", "on"),
     "lock_ttl_s": Variable("LOCK_TTL", parse.seconds, "how long a lease lives without a renewal", "30"),
-    "drain_s": Variable("DRAIN", parse.seconds, "how long a stopping replica waits for running jobs", "20"),
+    "drain_s": Variable(
+        "DRAIN", parse.seconds, "how long a stopping replica waits for requests, and for running jobs", "20"
+    ),
     "invoice_export_cron": Variable("INVOICE_EXPORT_CRON", parse.cron, "when invoices are exported", "0 2 * * *"),
     "stock_reconciliation_cron": Variable(
         "STOCK_RECONCILIATION_CRON", parse.cron, "when stock is counted", "*/5 * * * *"
     ),
+    "record_purge_cron": Variable(
+        "RECORD_PURGE_CRON", parse.cron, "when old records of idempotency keys are deleted", "*/10 * * * *"
+    ),
     "timezone": Variable("TIMEZONE", parse.timezone, "the time zone of the crons", "Europe/Warsaw"),
     "log_level": Variable("LOG_LEVEL", parse.one_of("debug", "info", "warning", "error"), "what is logged", "info"),
     "log_format": Variable("LOG_FORMAT", parse.one_of("text", "json"), "lines for people or for machines", "text"),
-    "rehearsal": Variable("REHEARSAL", parse.switch, "whether SIGUSR1 pauses the next stock write; demo only", "off"),
+    "rehearsal": Variable(
+        "REHEARSAL", parse.switch, "whether the replica pauses and dies when told to; demo only", "off"
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a replica needs to know. URLs are left out of its `repr`: they may hold passwords."""
+    """What a replica needs to know. URLs and the token are left out of its `repr`."""
 
     database_url: str = field(repr=False)
     valkey_url: str = field(repr=False)
@@ -101,11 +125,18 @@ class Settings:
     warehouse_url: str = field(repr=False)
     instance: str
     locks_url: str | None = field(default=None, repr=False)
+    idempotency_url: str | None = field(default=None, repr=False)
+    idempotency_retention_s: float = 86_400.0
+    idempotency_lock_ttl_s: float = 30.0
+    host: str = "127.0.0.1"
+    port: int = 3001
+    admin_token: str | None = field(default=None, repr=False)
     locks: bool = True
     lock_ttl_s: float = 30.0
     drain_s: float = 20.0
     invoice_export_cron: str = "0 2 * * *"
     stock_reconciliation_cron: str = "*/5 * * * *"
+    record_purge_cron: str = "*/10 * * * *"
     timezone: str = "Europe/Warsaw"
     log_level: str = "info"
     log_format: str = "text"

@@ -113,6 +113,18 @@ async def test_an_execution_that_was_replaced_cannot_assert_its_effect() -> None
         assert await execution.complete(b"201") is Settled.STORED
 
 
+@virtual
+async def test_the_failure_of_a_handler_whose_effect_is_committed_is_not_reported_as_a_replacement() -> None:
+    world = World()
+    store = Effects(world.inner)
+    async with world.instance(store=store) as one:
+        execution = await begin(one)
+        await execution.context.assert_owner(object())
+        await world.inner.release("k", execution.context.owner)  # as a store that keeps such a record answers: False
+        assert not await execution.release()
+    assert world.outcomes()[-1] is IdempotencyOutcome.ABANDONED
+
+
 class Reversed:
     """A sealer that anyone could open, and that looks at what its seal is bound to."""
 

@@ -7,10 +7,11 @@ A model that is not imported does not exist for Alembic, and the next autogenera
 from sqlalchemy import MetaData
 
 from cat_store.database.locks import LockRow
+from cat_store.database.records import RecordRow
 from cat_store.database.registry import Model
 from cat_store.inventory.models import Product
 from cat_store.orders.models import Order, OrderLine
 
-__all__ = ["LockRow", "Order", "OrderLine", "Product", "metadata"]
+__all__ = ["LockRow", "Order", "OrderLine", "Product", "RecordRow", "metadata"]
 
 metadata: MetaData = Model.metadata

@@ -7,6 +7,8 @@ The story, played on real servers and real processes: `cat-store demo`.
     stage      servers, partners and replicas, started and ended
     journal    what the replicas log, as it comes
     scenes     what happens, scene by scene, and what was measured
+    customer   a customer that repeats its order
+    retries    the scene of the repeated orders
     facts      the report, and what has to hold in it
     view       the live view
     story      the order of the scenes

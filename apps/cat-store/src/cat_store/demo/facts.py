@@ -7,6 +7,8 @@ import msgspec
 __all__ = [
     "Fencing",
     "Kill",
+    "KilledInTheMiddle",
+    "Orders",
     "Report",
     "Term",
     "WithLocks",
@@ -103,6 +105,48 @@ class Fencing(msgspec.Struct, frozen=True):
     paused_s: float
 
 
+class KilledInTheMiddle(msgspec.Struct, frozen=True):
+    """
+    A replica killed with two orders in it, both repeated under their keys at the others.
+
+    Attributes:
+        instance: Which replica.
+        keys: How many orders were meant.
+        orders: How many were placed.
+        retries: How many requests came after the first of each.
+        before_the_commit: What the customer was told in the end whose order was not committed: "201", for the repeat
+            placed it.
+        after_the_commit: What the customer was told whose order was: "409 response-not-stored", for the order is
+            there and its answer is lost.
+    """
+
+    instance: str
+    keys: int
+    orders: int
+    retries: int
+    before_the_commit: str
+    after_the_commit: str
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """
+    Orders that customers repeat.
+
+    Attributes:
+        placed: How many orders were meant, under a key each.
+        retries: How many requests for them came after the first of each.
+        duplicates: How often one of them was placed beyond its first time.
+        duplicates_without_keys: How often an order was that was repeated without a key.
+        killed_in_the_middle: The two among them that a dying replica had.
+    """
+
+    placed: int
+    retries: int
+    duplicates: int
+    duplicates_without_keys: int
+    killed_in_the_middle: KilledInTheMiddle
+
+
 class Report(msgspec.Struct, frozen=True):
     """Everything that the demo measured, and what did not hold."""
 
@@ -116,13 +160,20 @@ class Report(msgspec.Struct, frozen=True):
     sigterm: Term
     sigterm_handover_s: float
     fencing: Fencing
+    orders: Orders
     took_s: float
     broken: list[str] = []
 
 
 def broken_facts(report: Report) -> list[str]:
     """Return a sentence for each fact of *report* that does not hold."""
-    return [*_of_without(report.without_locks), *_of_with(report.with_locks), *_of_deaths(report), *_of_fence(report)]
+    return [
+        *_of_without(report.without_locks),
+        *_of_with(report.with_locks),
+        *_of_deaths(report),
+        *_of_fence(report),
+        *_of_orders(report.orders),
+    ]
 
 
 def _of_without(facts: WithoutLocks) -> Iterator[str]:
@@ -162,3 +213,18 @@ def _of_fence(report: Report) -> Iterator[str]:
         yield "No late write of the paused owner was refused."
     if not facts.final_stock_is_fresh:
         yield "The paused owner's stale count replaced the fresh one."
+
+
+def _of_orders(facts: Orders) -> Iterator[str]:
+    killed = facts.killed_in_the_middle
+    if facts.duplicates:
+        yield f"With keys {facts.duplicates} orders were placed twice."
+    if not facts.duplicates_without_keys:
+        yield "Without keys no repeat was placed as an order of its own: nothing was shown."
+    if killed.orders < killed.keys:
+        yield f"Of {killed.keys} orders in the replica that was killed {killed.orders} were placed."
+    if (killed.before_the_commit, killed.after_the_commit) != ("201", "409 response-not-stored"):
+        yield (
+            f"The customers of the replica that was killed were told {killed.before_the_commit} and "
+            f"{killed.after_the_commit}."
+        )

@@ -83,6 +83,10 @@ class Journal:
         """The entries after a mark."""
         return (entry for entry in tuple(self._entries) if entry.number > after)
 
+    def latest(self) -> Iterator[Entry]:
+        """The entries, the last one first."""
+        return reversed(tuple(self._entries))
+
     def count(self, event: str, *, after: int = 0, **fields: Any) -> int:
         """How many entries tell of *event*, with these fields."""
         return sum(_tells(entry, event, fields) for entry in self.entries(after=after))

@@ -1,7 +1,8 @@
 """The demo's hand in the shop's database: customers who order, and somebody who looks at the stock."""
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -10,9 +11,11 @@ from uuid import UUID
 from sqlalchemy import select
 
 from cat_store.database.engine import create_engine, create_sessions
+from cat_store.database.fill import fill
 from cat_store.database.migrate import migrate
 from cat_store.inventory.catalogue import CATALOGUE
 from cat_store.inventory.models import Product
+from cat_store.orders.models import Order
 from cat_store.orders.repository import OrderRepository
 
 __all__ = ["Shop", "Stock"]
@@ -45,8 +48,7 @@ class Shop:
         async with AsyncExitStack() as left:
             left.push_async_callback(self._engine.dispose)
             await migrate(self._engine)
-            async with self._sessions.begin() as session:
-                session.add_all(Product(id=item.id, name=item.name, price_cents=item.price_cents) for item in CATALOGUE)
+            await fill(self._engine)
             left.pop_all()
         return self
 
@@ -68,6 +70,17 @@ class Shop:
                 placed.append(order.id)
         self.placed += placed
         return placed
+
+    async def offer(self, product_id: str, name: str, price_cents: int) -> None:
+        """Add a product to what the shop sells."""
+        async with self._sessions.begin() as session:
+            session.add(Product(id=product_id, name=name, price_cents=price_cents))
+
+    async def orders_of(self, customers: Collection[str]) -> Counter[str]:
+        """Count the orders of each of some customers."""
+        async with self._sessions() as session:
+            found = await session.scalars(select(Order.customer).where(Order.customer.in_(customers)))
+            return Counter(found)
 
     async def stock_of(self, product_id: str) -> Stock:
         """Look at the stock of one product."""

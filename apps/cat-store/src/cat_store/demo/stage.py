@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from cat_store.demo.journal import Journal
@@ -18,9 +18,12 @@ from tenure import open_store
 from tenure.store import ListsLocks, LockRecord
 from tenure_testbed import PostgresServer, Replica, ReplicaGroup, ServerStartError, ValkeyCluster, ValkeyServer
 
-__all__ = ["INSTANCES", "Stage", "State", "open_stage"]
+__all__ = ["INSTANCES", "RECORD_LOCK_TTL_S", "Stage", "State", "open_stage"]
 
 INSTANCES: Final = ("cat-store-1", "cat-store-2", "cat-store-3")
+
+# Short, because a client of the story waits for it, and long against the pauses of a busy machine.
+RECORD_LOCK_TTL_S: Final = 2.0
 
 State = Literal["up", "paused", "gone"]
 
@@ -41,6 +44,7 @@ class Stage:
         journal: What they log.
         store: Where the locks are, to look at them.
         environment: What every replica is told.
+        launched: The journal's mark at the last start of each replica.
     """
 
     options: DemoOptions
@@ -50,14 +54,25 @@ class Stage:
     journal: Journal
     store: ListsLocks
     environment: Mapping[str, str]
+    launched: dict[str, int] = field(default_factory=dict)
 
     async def start(self, *, locks: bool) -> None:
         """Start every replica, and return when each of them is up."""
-        mark = self.journal.mark
         for name in INSTANCES:
             await self.launch(name, locks=locks)
+        await self.wait_until_up()
+
+    async def launch(self, name: str, *, locks: bool = True) -> None:
+        """Start a replica, and do not wait for it: the others go on without it for a while."""
+        replica = self.replicas[name]
+        replica.env = {**self.environment, f"{PREFIX}INSTANCE": name, f"{PREFIX}LOCKS": "on" if locks else "off"}
+        self.launched[name] = self.journal.mark
+        await asyncio.to_thread(replica.start)
+
+    async def wait_until_up(self) -> None:
+        """Wait until each replica that was launched is up."""
         await self.journal.wait_until(
-            lambda: all(self._is_up_or_ended(name, mark) for name in INSTANCES),
+            lambda: all(self._is_up_or_ended(name) for name in INSTANCES),
             "the start of every replica",
             within_s=_UP_WITHIN_S,
         )
@@ -65,14 +80,9 @@ class Stage:
             if not self.replicas[name].running:
                 raise ServerStartError(f"{name} ended:\n{self.replicas[name].output.tail()}")
 
-    async def launch(self, name: str, *, locks: bool = True) -> None:
-        """Start a replica, and do not wait for it: the others go on without it for a while."""
-        replica = self.replicas[name]
-        replica.env = {**self.environment, f"{PREFIX}INSTANCE": name, f"{PREFIX}LOCKS": "on" if locks else "off"}
-        await asyncio.to_thread(replica.start)
-
-    def _is_up_or_ended(self, name: str, mark: int) -> bool:
-        return not self.replicas[name].running or bool(self.journal.count("replica.up", after=mark, instance=name))
+    def _is_up_or_ended(self, name: str) -> bool:
+        up = self.journal.count("replica.up", after=self.launched[name], instance=name)
+        return not self.replicas[name].running or bool(up)
 
     async def stop(self) -> None:
         """Stop every replica as a deploy does, with SIGTERM, all at once."""
@@ -85,6 +95,16 @@ class Stage:
         if not replica.running:
             return "gone"
         return "paused" if replica.paused else "up"
+
+    def url_of(self, name: str) -> str:
+        """Where a replica answers, since its last start."""
+        return str(
+            next(e for e in self.journal.latest() if e.event == "web.serving" and e.instance == name).fields["url"]
+        )
+
+    def urls(self) -> list[str]:
+        """Where the replicas answer, in the order of their names, whether they are up or not."""
+        return [self.url_of(name) for name in INSTANCES]
 
     async def locks(self) -> list[LockRecord]:
         """Look at who holds what until when."""
@@ -150,7 +170,9 @@ def _environment(options: DemoOptions, database_url: str, valkey_url: str, partn
         "VALKEY_URL": valkey_url,
         "ACCOUNTING_URL": partners.accounting_url,
         "WAREHOUSE_URL": partners.warehouse_url,
+        "PORT": "0",
         "LOCK_TTL": f"{options.ttl_s:g}",
+        "IDEMPOTENCY_LOCK_TTL": f"{RECORD_LOCK_TTL_S:g}",
         "DRAIN": "5",
         "INVOICE_EXPORT_CRON": options.cron,
         "STOCK_RECONCILIATION_CRON": options.cron,

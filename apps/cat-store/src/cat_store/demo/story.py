@@ -14,6 +14,7 @@ from cat_store.demo.facts import Report, broken_facts
 from cat_store.demo.journal import NotSeenError
 from cat_store.demo.narrator import Narrator, Plain
 from cat_store.demo.options import DemoOptions
+from cat_store.demo.retries import repeat_orders
 from cat_store.demo.stage import Stage, open_stage
 from cat_store.demo.view import LiveView
 from tenure_testbed import NotReachedError, ServerError
@@ -56,6 +57,7 @@ async def _play(stage: Stage, narrator: Narrator, began_at: float) -> Report:
         kill = await scenes.kill_the_owner(stage, narrator)
         term = await scenes.stop_the_owner(stage, narrator)
         fencing = await scenes.pause_the_owner(stage, narrator)
+        orders = await repeat_orders(stage, narrator)
     with_locks = await scenes.settle(stage, narrator, with_locks, placed_before)
     report = Report(
         store=stage.options.store,
@@ -68,6 +70,7 @@ async def _play(stage: Stage, narrator: Narrator, began_at: float) -> Report:
         sigterm=term,
         sigterm_handover_s=term.handover_s,
         fencing=fencing,
+        orders=orders,
         took_s=round(time.monotonic() - began_at, 1),
     )
     return msgspec.structs.replace(report, broken=broken_facts(report))

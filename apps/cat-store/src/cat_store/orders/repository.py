@@ -7,11 +7,15 @@ from uuid import UUID
 from advanced_alchemy.repository import SQLAlchemyAsyncRepository
 from sqlalchemy import Uuid, any_, func, literal, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.orm import selectinload
 
 from cat_store.inventory.models import Product
 from cat_store.orders.models import PLACED, Order, OrderLine
 
-__all__ = ["OrderRepository", "UnknownProductError"]
+__all__ = ["MOST_CENTS", "OrderRepository", "OrderTooLargeError", "UnknownProductError"]
+
+MOST_CENTS = 1_000_000_000
+"""What accounting takes for one invoice. An order beyond it would stop every export that it is in."""
 
 
 class UnknownProductError(LookupError):
@@ -27,6 +31,10 @@ class UnknownProductError(LookupError):
         self.product_ids = tuple(product_ids)
 
 
+class OrderTooLargeError(ValueError):
+    """An order whose total is beyond `MOST_CENTS`."""
+
+
 class OrderRepository(SQLAlchemyAsyncRepository[Order]):
     """Orders, in the session of the caller, who commits."""
 
@@ -38,6 +46,7 @@ class OrderRepository(SQLAlchemyAsyncRepository[Order]):
 
         Raises:
             UnknownProductError: It asks for something that the shop does not sell.
+            OrderTooLargeError: Its total is beyond what accounting takes.
         """
         rows = await self.session.execute(
             select(Product.id, Product.price_cents).where(Product.id.in_(list(quantities)))
@@ -50,7 +59,30 @@ class OrderRepository(SQLAlchemyAsyncRepository[Order]):
             for product, quantity in quantities.items()
         ]
         total = sum(line.quantity * line.price_cents for line in lines)
-        return await self.add(Order(customer=customer, total_cents=total, lines=lines))
+        if total > MOST_CENTS:
+            raise OrderTooLargeError(f"The order is over {total} cents; the shop takes up to {MOST_CENTS}.")
+        # Not refreshed: the insert has returned what the database filled in, and a refresh would lose the lines.
+        return await self.add(Order(customer=customer, total_cents=total, lines=lines), auto_refresh=False)
+
+    async def look_up(self, order_id: UUID) -> Order | None:
+        """Look one order up, with its lines."""
+        return await self.session.scalar(
+            select(Order).where(Order.id == order_id).options(selectinload(Order.lines)),
+        )
+
+    async def page(self, limit: int, before: UUID | None) -> list[Order]:
+        """
+        List orders with their lines, newest first.
+
+        Args:
+            limit: How many at most.
+            before: Only those that are older than this one. Ids grow with time, so no order is skipped or shown twice
+                when others are placed between two pages.
+        """
+        statement = select(Order).options(selectinload(Order.lines)).order_by(Order.id.desc()).limit(limit)
+        if before is not None:
+            statement = statement.where(Order.id < before)
+        return list(await self.session.scalars(statement))
 
     async def due(self) -> list[Order]:
         """

@@ -117,6 +117,10 @@ class Scheduler:
     ) -> None:
         await self._left.aclose()
 
+    def stop_firing(self) -> None:
+        """Begin no new run, and leave those that are under way alone: leaving does it too, perhaps a while later."""
+        self._draining = True
+
     def _tick_of(self, cron: Cron) -> Callable[[Any], Awaitable[None]]:
         async def tick(_: Any) -> None:
             if self._draining:

@@ -302,7 +302,12 @@ class Execution:
         except Exception as error:  # noqa: BLE001 -- the lock runs out by itself
             self._report(IdempotencyOutcome.STORE_ERROR, error=type(error).__name__)
             return False
-        self._report(IdempotencyOutcome.RELEASED if released else IdempotencyOutcome.STALE)
+        if released:
+            self._report(IdempotencyOutcome.RELEASED)
+        else:
+            # An effect that was asserted and committed cannot be taken back: the record stays, and its lock runs out.
+            kept = self.context.asserted
+            self._report(IdempotencyOutcome.ABANDONED if kept else IdempotencyOutcome.STALE)
         return released
 
     def _report(self, outcome: IdempotencyOutcome, *, size: int | None = None, error: str | None = None) -> None:
