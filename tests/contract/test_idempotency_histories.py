@@ -29,6 +29,7 @@ def records_url(postgres_server: PostgresServer, postgres_url: str) -> str:
     return postgres_url
 
 
+@pytest.mark.matrix
 async def test_random_histories_are_answered_alike_by_every_store_through_every_client(
     records_url: str, valkey_url: str, valkey_cluster_url: str, make_engine: Callable[..., AsyncEngine]
 ) -> None:

@@ -83,6 +83,7 @@ async def test_behind_pgbouncer_in_transaction_mode(records_database: str, pgbou
         await engine.dispose()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("isolation", ["serializable", "repeatable read"])
 async def test_under_a_stricter_default(records_database: str, make_engine: MakeEngine, isolation: str) -> None:
     settings = {"default_transaction_isolation": isolation}
@@ -90,6 +91,7 @@ async def test_under_a_stricter_default(records_database: str, make_engine: Make
     await run_all(contract(engine, rounds=FEWER_ROUNDS, effects=make_engine(records_database).begin))
 
 
+@pytest.mark.matrix
 async def test_behind_pgbouncer_under_a_stricter_default(serializable_records: str, pgbouncer: PgBouncer) -> None:
     """The pooler refuses the setting from a client: the database itself has it."""
     url = pgbouncer.url(database_of(serializable_records))
@@ -106,6 +108,7 @@ async def test_as_a_role_with_select_insert_update_and_delete(
     await run_all(contract(make_engine(as_little_as_needed), rounds=FEWER_ROUNDS))
 
 
+@pytest.mark.matrix
 async def test_random_histories_are_answered_as_the_machine_says(
     records_database: str, make_engine: MakeEngine
 ) -> None:

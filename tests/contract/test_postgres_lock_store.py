@@ -54,6 +54,7 @@ async def test_under_a_stricter_default(locks_database: str, make_engine: MakeEn
     await run_all(contract(lambda: PostgresLockStore(engine), rounds=FEWER_ROUNDS))
 
 
+@pytest.mark.matrix
 async def test_behind_pgbouncer_under_a_stricter_default(serializable_database: str, pgbouncer: PgBouncer) -> None:
     """The pooler refuses the setting from a client: the database itself has it."""
     engine = create_lock_engine(

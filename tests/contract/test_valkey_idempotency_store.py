@@ -69,6 +69,7 @@ async def test_on_one_server(client: str, valkey_server: ValkeyServer) -> None:
     await holds(f"{valkey_server.url(scheme='valkey')}?client={client}")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_on_redis(client: str, redis_server: RedisServer) -> None:
     await holds(f"{redis_server.url()}?client={client}")
@@ -79,6 +80,7 @@ async def test_on_a_cluster(client: str, valkey_cluster: ValkeyCluster) -> None:
     await holds(f"{valkey_cluster.url()}?client={client}")
 
 
+@pytest.mark.matrix
 async def test_behind_sentinel(valkey_sentinel: ValkeySentinel) -> None:
     await holds(valkey_sentinel.url())
 
@@ -89,12 +91,14 @@ async def test_through_valkey_py(valkey_server: ValkeyServer) -> None:
         await holds_through(RedisRunner(client))
 
 
+@pytest.mark.matrix
 async def test_through_valkey_py_on_redis(redis_server: RedisServer) -> None:
     pool = valkey.asyncio.BlockingConnectionPool.from_url(redis_server.url(), max_connections=40, socket_timeout=5)
     async with valkey.asyncio.Valkey.from_pool(pool) as client:
         await holds_through(RedisRunner(client))
 
 
+@pytest.mark.matrix
 async def test_through_valkey_py_on_a_cluster(valkey_cluster: ValkeyCluster) -> None:
     host, port = valkey_cluster.startup_nodes[0]
     settings: dict[str, Any] = {"socket_timeout": 5, "cluster_error_retry_attempts": 1, "reinitialize_steps": 0}
@@ -102,6 +106,7 @@ async def test_through_valkey_py_on_a_cluster(valkey_cluster: ValkeyCluster) -> 
         await holds_through(RedisRunner(client))
 
 
+@pytest.mark.matrix
 async def test_through_glide_clients_of_the_applications_own(valkey_server: ValkeyServer) -> None:
     address = glide.NodeAddress("127.0.0.1", valkey_server.port)
     client = await glide.GlideClient.create(glide.GlideClientConfiguration([address], request_timeout=2000))
@@ -135,6 +140,7 @@ def granted(title: str) -> list[str]:
     return line[1].split()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("server", ["valkey", "redis"])
 @pytest.mark.parametrize(
     ("client", "title"), [("glide", "glide: one server"), ("redis", "redis-py: one server, Sentinel")]
@@ -147,6 +153,7 @@ async def test_as_the_user_of_the_readme(server: str, client: str, title: str, r
     await holds(f"{one.url(user='shop')}?client={client}")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("client", "title"), [("glide", "glide: cluster"), ("redis", "redis-py: cluster")])
 async def test_as_the_user_of_the_readme_on_a_cluster(client: str, title: str, valkey_cluster: ValkeyCluster) -> None:
     valkey_cluster.add_user("shop", "secret", *granted(title))
@@ -156,6 +163,7 @@ async def test_as_the_user_of_the_readme_on_a_cluster(client: str, title: str, v
     await holds(f"{url}?client={client}")
 
 
+@pytest.mark.matrix
 async def test_as_the_user_of_the_readme_behind_sentinel(valkey_sentinel: ValkeySentinel) -> None:
     valkey_sentinel.add_user("shop", "secret", *granted("redis-py: one server, Sentinel"))
     await holds(valkey_sentinel.url().replace("://", "://shop:secret@"))

@@ -85,6 +85,7 @@ async def test_behind_sentinel(valkey_sentinel: ValkeySentinel) -> None:
     await holds(valkey_sentinel.url())
 
 
+@pytest.mark.matrix
 async def test_behind_sentinel_through_a_glide_client_at_the_primary(valkey_sentinel: ValkeySentinel) -> None:
     """Sentinel is redis-py's; a glide client has to be made anew after a failover, at the primary's address."""
     await holds(f"{valkey_sentinel.primary.url(scheme='valkey')}?client=glide")
@@ -96,6 +97,7 @@ async def test_through_valkey_py(valkey_server: ValkeyServer) -> None:
         await holds_through(RedisRunner(client))
 
 
+@pytest.mark.matrix
 async def test_through_valkey_py_on_a_cluster(valkey_cluster: ValkeyCluster) -> None:
     host, port = valkey_cluster.startup_nodes[0]
     settings: dict[str, Any] = {"socket_timeout": 5, "cluster_error_retry_attempts": 1, "reinitialize_steps": 0}
@@ -103,6 +105,7 @@ async def test_through_valkey_py_on_a_cluster(valkey_cluster: ValkeyCluster) -> 
         await holds_through(RedisRunner(client))
 
 
+@pytest.mark.matrix
 async def test_through_a_client_that_decodes_its_replies(valkey_server: ValkeyServer) -> None:
     async with create_redis_client(valkey_server.url(), decode_responses=True, protocol=2) as client:
         await holds_through(RedisRunner(client))
@@ -129,6 +132,7 @@ def granted(title: str) -> list[str]:
     return line[1].split()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("server", ["valkey", "redis"])
 @pytest.mark.parametrize(
     ("client", "title"), [("glide", "glide: one server"), ("redis", "redis-py: one server, Sentinel")]
@@ -141,6 +145,7 @@ async def test_as_the_user_of_the_readme(server: str, client: str, title: str, r
     await holds(f"{one.url(user='shop')}?client={client}")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("client", "title"), [("glide", "glide: cluster"), ("redis", "redis-py: cluster")])
 async def test_as_the_user_of_the_readme_on_a_cluster(client: str, title: str, valkey_cluster: ValkeyCluster) -> None:
     valkey_cluster.add_user("shop", "secret", *granted(title))
@@ -150,12 +155,14 @@ async def test_as_the_user_of_the_readme_on_a_cluster(client: str, title: str, v
     await holds(f"{url}?client={client}")
 
 
+@pytest.mark.matrix
 async def test_as_the_user_of_the_readme_behind_sentinel(valkey_sentinel: ValkeySentinel) -> None:
     valkey_sentinel.add_user("shop", "secret", *granted("redis-py: one server, Sentinel"))
     url = valkey_sentinel.url().replace("://", "://shop:secret@")
     await holds(url)
 
 
+@pytest.mark.matrix
 async def test_through_glide_clients_of_the_applications_own(valkey_server: ValkeyServer) -> None:
     address = glide.NodeAddress("127.0.0.1", valkey_server.port)
     client = await glide.GlideClient.create(glide.GlideClientConfiguration([address], request_timeout=2000))

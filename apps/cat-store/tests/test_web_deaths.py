@@ -110,22 +110,17 @@ async def test_an_order_is_placed_once_whenever_its_replica_is_killed(
     assert answers == {answer: deaths * TOGETHER}
 
 
-@pytest.mark.parametrize(
-    ("mark", "deaths"),
-    [
-        (Mark.AFTER_THE_COMMIT, 1),
-        *(pytest.param(mark, DEATHS, marks=pytest.mark.chaos) for mark in Mark),
-    ],
-)
+@pytest.mark.chaos
+@pytest.mark.parametrize("mark", Mark)
 async def test_with_the_records_elsewhere_every_repeat_is_told_that_it_is_one(
-    launch: Launch, shop: Shop, valkey_server: Any, mark: Mark, deaths: int
+    launch: Launch, shop: Shop, valkey_server: Any, mark: Mark
 ) -> None:
     answer, orders = WITH_RECORDS_ELSEWHERE[mark]
     killing = Deaths(launch, mark, IDEMPOTENCY_URL=valkey_server.url(scheme="valkey"))
-    answers, counts, outcomes = await die(killing, shop, deaths)
-    assert counts == {orders: deaths * TOGETHER}
-    assert answers == {answer: deaths * TOGETHER}
+    answers, counts, outcomes = await die(killing, shop, DEATHS)
+    assert counts == {orders: DEATHS * TOGETHER}
+    assert answers == {answer: DEATHS * TOGETHER}
     carried_out_again = [msgspec.json.decode(each.body)["id"] for each in outcomes if not each.replayed]
     attempts = killing.attempts()
     assert all(attempts[order] > 1 for order in carried_out_again)
-    assert len(carried_out_again) == (0 if answer == "201 replayed" else deaths * TOGETHER)
+    assert len(carried_out_again) == (0 if answer == "201 replayed" else DEATHS * TOGETHER)

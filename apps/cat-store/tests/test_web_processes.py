@@ -64,6 +64,7 @@ async def test_a_thousand_requests_under_one_key_at_three_processes_place_one_or
     assert await shop.orders_of(["bob"]) == {}
 
 
+@pytest.mark.chaos
 async def test_a_storm_of_repeats_places_each_order_once_while_a_replica_is_killed(
     launch: Launch, shop: Shop, http: httpx.AsyncClient
 ) -> None:

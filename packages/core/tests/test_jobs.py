@@ -25,6 +25,7 @@ from tenure import (
     without_overlapping,
 )
 from tenure.events import JobSkipped, JobStarted, SkipReason
+from tenure.jobs import job_lease, step_down
 from tenure.testing import FaultyStore, LoopClock, ManualClock, virtual
 
 TTL_S = 3.0
@@ -113,6 +114,40 @@ async def test_a_tick_that_is_cancelled_while_it_asks_leaves_the_lease_to_the_in
         assert tick.cancelled()
         assert await Shop(b, ran).export() is None
         assert await Shop(a, ran).export() == "exported"
+
+
+@virtual
+async def test_a_job_that_steps_down_moves_to_the_next_instance_whose_tick_comes() -> None:
+    world, ran = World(), list[str]()
+    async with world.locks("a") as a, world.locks("b") as b:
+        assert await Shop(a, ran).export() == "exported"
+        lease = job_lease("shop:export", locks=a)
+        assert lease is not None
+        assert job_lease("shop:export", locks=b) is None
+        await asyncio.sleep(2)
+        assert await step_down("shop:export", locks=a)
+        assert not lease.held
+        assert job_lease("shop:export", locks=a) is None
+        assert not await step_down("shop:export", locks=a)
+        assert await Shop(b, ran).export() == "exported"
+        assert await Shop(a, ran).export() is None
+        assert ran == ["a", "b"]
+
+
+@virtual
+async def test_a_job_that_steps_down_right_after_a_run_began_keeps_others_away_for_the_rest_of_the_second() -> None:
+    world, ran = World(), list[str]()
+    async with world.locks("a") as a, world.locks("b") as b:
+        await Shop(a, ran).export()
+        assert await step_down("shop:export", locks=a)
+        assert await Shop(b, ran).export() is None
+        await asyncio.sleep(1.01)
+        assert await Shop(b, ran).export() == "exported"
+
+
+def test_the_key_of_a_job_is_checked_before_it_is_looked_for() -> None:
+    with pytest.raises(ConfigurationError):
+        job_lease("")
 
 
 @virtual

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tenure import _acquirer, _keeper, jobs, locks
+from tenure import _acquirer, _job_leases, _keeper, jobs, locks
 from tenure import _lease_machine as machine
 from tenure import lease as lease_module
 from tenure._acquirer import Acquirer
@@ -174,15 +174,14 @@ def a_lent_lease_goes_on_after_its_guard(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_fresh_lease_is_handed_back_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(jobs, "_FRESH_S", 0.0)
+    patch.setattr(_job_leases, "_FRESH_S", 0.0)
 
 
 def every_tick_asks_for_itself(patch: pytest.MonkeyPatch) -> None:
-    async def asks(self: Any, job: Any, ttl: Any) -> Any:
-        lease = self._owned.get(job.owner_key)
-        return lease if lease is not None and lease.held else await self._ask(job, ttl)
+    async def asks(self: Any, key: str, name: str, ttl: Any) -> Any:
+        return self.owned(key) or await self._ask(key, name, ttl)
 
-    patch.setattr(jobs._JobLeases, "lease_of", asks)
+    patch.setattr(jobs.JobLeases, "take", asks)
 
 
 def a_slot_is_named_in_local_time(patch: pytest.MonkeyPatch) -> None:

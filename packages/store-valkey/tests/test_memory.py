@@ -17,6 +17,7 @@ KEYS = 20_000
 AT_ONCE = 200
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("kind", "held_bytes", "released_bytes"), [(ValkeyServer, 300, 250), (RedisServer, 410, 330)])
 async def test_memory_for_each_key(
     kind: type[ValkeyServer], held_bytes: int, released_bytes: int, open_store: Any
@@ -46,6 +47,7 @@ async def test_memory_for_each_key(
         await store.aclose()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("kind", "flight_bytes", "done_bytes"), [(ValkeyServer, 400, 1000), (RedisServer, 400, 1000)])
 async def test_memory_for_each_record(
     kind: type[ValkeyServer], flight_bytes: int, done_bytes: int, open_records: Any

@@ -16,7 +16,6 @@ the skew, the handover and the clock change, give the slot (`slot=`): it is clai
 to expire.
 """
 
-import asyncio
 import functools
 import inspect
 import weakref
@@ -27,13 +26,14 @@ from typing import Any, Final, ParamSpec, TypeVar, final
 
 from tenure._claims import Claimant, Claims, ambient_claims
 from tenure._durations import Duration, to_ms, to_seconds
+from tenure._job_leases import JobLeases, owner_key
 from tenure._keys import check_key
 from tenure.errors import ConfigurationError
-from tenure.events import JobSkipped, JobStarted, SkipReason
+from tenure.events import JobSkipped, SkipReason
 from tenure.lease import Lease, give_back_quietly
 from tenure.locks import Locks, Phase, ambient_locks
 
-__all__ = ["locked", "on_one_instance", "without_overlapping"]
+__all__ = ["job_lease", "locked", "on_one_instance", "step_down", "without_overlapping"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -41,12 +41,6 @@ _Function = Callable[_P, Coroutine[Any, Any, _R]]
 _Slot = Callable[..., datetime | str | int]
 
 _MARK: Final = "__tenure_job__"
-
-_FRESH_S = 1.0
-"""
-A job's lease is kept for this long after a run started, in seconds, even at shutdown. Instances fire the same tick
-within their clocks' skew; handed back at once, the lease would let a late one run the tick a second time.
-"""
 
 _SLOT_TTL = "1d"
 """How long a slot stays claimed where nobody said otherwise: far longer than an instance can be late for it."""
@@ -88,7 +82,7 @@ class _Job:
 
     @property
     def owner_key(self) -> str:
-        return f"{self.key}:owner"
+        return owner_key(self.key)
 
     @property
     def problem(self) -> str | None:
@@ -318,54 +312,45 @@ def _find_locks(locks: Locks | str | None, args: tuple[Any, ...], name: str) -> 
     return found
 
 
+# ------------------------------------------------------------------------------------------------- for people
+
+
+def job_lease(key: str, *, locks: Locks | None = None) -> Lease | None:
+    """
+    Look at the lease that this instance has on the job under *key*: for a page or a command that shows it.
+
+    Args:
+        key: The job's key, as `@on_one_instance` has it.
+        locks: The `Locks` that the job runs on; by default the ambient one.
+
+    Returns:
+        The lease; None where the job runs elsewhere, or nowhere yet.
+    """
+    key = owner_key(check_key(key))
+    return (locks or ambient_locks()).part(JobLeases).owned(key)
+
+
+async def step_down(key: str, *, locks: Locks | None = None) -> bool:
+    """
+    Give the lease of the job under *key* back, so that the next tick anywhere takes the job.
+
+    A run that is under way goes on to its end. Under `@without_overlapping` its run lock keeps everyone else's ticks
+    away until then; without it, a run may begin elsewhere beside it. A lease whose run began less than a second ago
+    lives for the rest of that second, as at shutdown.
+
+    Args:
+        key: The job's key, as `@on_one_instance` has it.
+        locks: The `Locks` that the job runs on; by default the ambient one.
+
+    Returns:
+        Whether this instance had the job. A release that the store does not answer is reported as an event, and the
+        lease expires.
+    """
+    key = owner_key(check_key(key))
+    return await (locks or ambient_locks()).part(JobLeases).step_down(key)
+
+
 # -------------------------------------------------------------------------------------------------- running
-
-
-@final
-class _JobLeases:
-    """The leases of the jobs that this instance owns, kept between ticks. A part of a `Locks`."""
-
-    def __init__(self, locks: Locks) -> None:
-        self._locks = locks
-        self._owned: dict[str, Lease] = {}
-        self._asking: dict[str, asyncio.Task[Lease | None]] = {}
-        self._run_at: dict[str, float] = {}
-
-    async def lease_of(self, job: _Job, ttl: Duration | None) -> Lease | None:
-        """Return the job's lease, taking it if it is free; ticks that come together ask the store once."""
-        lease = self._owned.get(job.owner_key)
-        if lease is not None and lease.held:
-            return lease
-        asking = self._asking.get(job.owner_key)
-        if asking is None:
-            # A task of its own: the lease belongs to the instance, not to the tick, which may be cancelled.
-            asking = self._locks.spawn(self._ask(job, ttl))
-            self._asking[job.owner_key] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(job.owner_key, None))
-        return await asyncio.shield(asking)
-
-    async def _ask(self, job: _Job, ttl: Duration | None) -> Lease | None:
-        lease = await self._locks.try_acquire(job.owner_key, ttl=ttl)
-        if lease is not None:
-            self._owned[job.owner_key] = lease
-            self._locks.emit(JobStarted(job.name, job.owner_key, lease.token))
-        return lease
-
-    def run_starts(self, job: _Job) -> None:
-        """Take note of a run, for the handover."""
-        self._run_at[job.owner_key] = self._locks.clock.now()
-
-    async def hand_back(self) -> None:
-        """Give the jobs' leases back, but for those whose run has only just started: these end by themselves."""
-        owned, self._owned = self._owned, {}
-        await self._locks.together(self._hand_back(key, lease) for key, lease in owned.items())
-
-    async def _hand_back(self, key: str, lease: Lease) -> None:
-        rest_s = self._run_at.get(key, float("-inf")) + _FRESH_S - self._locks.clock.now()
-        if rest_s > 0:
-            await self._locks.acquirer.let_expire(lease, rest_s)
-        else:
-            await give_back_quietly(lease)
 
 
 async def _tick(job: _Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -376,13 +361,13 @@ async def _tick(job: _Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if locks.phase is Phase.DRAINING:
         return _skip(locks, job, SkipReason.DRAINING)
     locks.refuse_unless_open()
-    leases = locks.part(_JobLeases)
+    leases = locks.part(JobLeases)
     owner: Lease | None = None
     if job.ownership is not None:
-        owner = await leases.lease_of(job, job.ownership.ttl)
+        owner = await leases.take(job.owner_key, job.name, job.ownership.ttl)
         if owner is None:
             return _skip(locks, job, SkipReason.ELSEWHERE)
-        leases.run_starts(job)
+        leases.run_starts(job.owner_key)
     run: Lease | None = None
     if job.no_overlap is not None:
         run = await locks.try_acquire(job.key, ttl=job.no_overlap.ttl)
