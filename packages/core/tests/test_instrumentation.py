@@ -378,3 +378,19 @@ def test_a_hook_whose_library_is_missing_names_it_and_the_package_imports_withou
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == library
+
+
+@pytest.mark.parametrize("size", [None, 64])
+def test_prometheus_measures_only_executions_that_ended(registry: CollectorRegistry, size: int | None) -> None:
+    hook = PrometheusHook(registry)
+    hook(RecordOutcome("c0ffee", IdempotencyOutcome.REPLAYED, size=64))
+    hook(RecordOutcome("c0ffee", IdempotencyOutcome.RELEASED, 1, 0.25, size))
+    found = samples(registry)
+    assert found["tenure_execution_seconds_count"] == 1
+    assert found.get("tenure_response_bytes_count") == (None if size is None else 1)
+
+
+def test_opentelemetry_measures_only_executions_that_ended(telemetry: Telemetry, hook: OpenTelemetryHook) -> None:
+    hook(RecordOutcome("c0ffee", IdempotencyOutcome.REPLAYED, size=64))
+    hook(RecordOutcome("c0ffee", IdempotencyOutcome.STORED, 1, 0.25, 64))
+    assert [point.count for point in telemetry.points("tenure.execution")] == [1]
