@@ -175,7 +175,22 @@ class Process(tenure_testbed.Replica):
 
 
 @pytest.fixture
-async def launch(settings: Settings, shop: Shop, valkey_url: str) -> AsyncIterator[Launch]:
+async def nobody_in_particular() -> AsyncIterator[str]:
+    """Where something answers every request with 404: a partner that is there, and has nothing to say."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.fixture
+async def launch(settings: Settings, shop: Shop, valkey_url: str, nobody_in_particular: str) -> AsyncIterator[Launch]:
     """
     Start replicas as processes, and wait until they are up: `await launch(3, DRAIN="1")`.
 
@@ -185,8 +200,8 @@ async def launch(settings: Settings, shop: Shop, valkey_url: str) -> AsyncIterat
     environment = {
         "DATABASE_URL": settings.database_url,
         "VALKEY_URL": valkey_url,
-        "ACCOUNTING_URL": settings.accounting_url,
-        "WAREHOUSE_URL": settings.warehouse_url,
+        "ACCOUNTING_URL": nobody_in_particular,
+        "WAREHOUSE_URL": nobody_in_particular,
         "STOCK_RECONCILIATION_CRON": "0 2 * * *",
         "RECORD_PURGE_CRON": "0 2 * * *",
         "PORT": "0",

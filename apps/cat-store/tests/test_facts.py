@@ -6,10 +6,14 @@ import msgspec
 import pytest
 
 from cat_store.demo.facts import (
+    DstNight,
+    Feed,
     Fencing,
     Kill,
     KilledInTheMiddle,
+    ManualExport,
     Orders,
+    Overlap,
     Report,
     Term,
     WithLocks,
@@ -29,6 +33,12 @@ HOLDS = Report(
     sigterm_handover_s=3.0,
     fencing=Fencing(stale_writes_refused=12, final_stock_is_fresh=True, stale_count=12, fresh_count=9, paused_s=5.0),
     orders=Orders(22, 42, 0, 40, KilledInTheMiddle("cat-store-3", 2, 2, 40, "201", "409 response-not-stored")),
+    overlap=Overlap(counts_during_long_count=1, skipped_ticks=3),
+    manual_export=ManualExport(orders=3, exported=[3, 0], conflict_status=409, forbidden_status=403),
+    conflict_status=409,
+    forbidden_status=403,
+    feed=Feed(max_connections=1, takeover_s=6.19),
+    dst_night=DstNight(["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"], 4, 0, 0),
     took_s=50.0,
 )
 
@@ -53,6 +63,16 @@ def test_a_report_at_its_bounds_holds() -> None:
         ("orders", "duplicates_without_keys", 0, "nothing was shown"),
         ("fencing", "stale_writes_refused", 0, "No late write"),
         ("fencing", "final_stock_is_fresh", False, "stale count replaced the fresh one"),
+        ("overlap", "counts_during_long_count", 2, "During a long count 2 counts were begun"),
+        ("overlap", "skipped_ticks", 2, "2 ticks were skipped, and not 3"),
+        ("manual_export", "exported", [3, 3], "two replicas exported [3, 3] by hand"),
+        ("manual_export", "exported", [0, 0], "two replicas exported [0, 0] by hand"),
+        ("feed", "max_connections", 2, "had 2 connections to its feed at once"),
+        ("feed", "max_connections", 0, "had 0 connections to its feed at once"),
+        ("feed", "takeover_s", 6.21, "The takeover of the feed took 6.21 s, over 6.2 s"),
+        ("dst_night", "ticks", ["2026-10-25T02:00:00+02:00"], "had 1 ticks: nothing was shown"),
+        ("dst_night", "duplicate_invoices", 2, "2 invoices were booked twice"),
+        ("dst_night", "lost_orders", 1, "1 of 4 orders were not booked"),
     ],
 )
 def test_each_fact_that_does_not_hold_is_reported(part: str, field: str, value: Any, said: str) -> None:
@@ -82,3 +102,17 @@ def test_each_fact_of_the_orders_in_a_killed_replica_that_does_not_hold_is_repor
 def test_a_takeover_over_its_bound_is_reported(field: str, value: Any) -> None:
     (sentence,) = broken_facts(msgspec.structs.replace(HOLDS, **{field: value}))
     assert f"took {value:.2f} s, over" in sentence
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("conflict_status", 200, "beside one that takes long was answered with 200"),
+        ("forbidden_status", 200, "without the token was answered with 200"),
+    ],
+)
+def test_an_answer_to_an_export_by_hand_that_is_not_the_right_one_is_reported(
+    field: str, value: Any, said: str
+) -> None:
+    (sentence,) = broken_facts(msgspec.structs.replace(HOLDS, **{field: value}))
+    assert said in sentence

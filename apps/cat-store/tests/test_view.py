@@ -34,10 +34,11 @@ def stage() -> Stage:
         locks=answers([LockRecord("invoices:nightly-export:owner", "cat-store-1:00ff", 1796050470187299, 2400)]),
         partners=SimpleNamespace(
             accounting=answers(AccountingStatement(4, 0, [], duplicate_invoices=6, repeated_uploads=1)),
-            warehouse=answers(WarehouseStatement(7, 1, 3, [])),
+            warehouse=answers(WarehouseStatement(7, 1, 3, [], open_feeds=1, most_feeds=1, refused_feeds=4)),
         ),
         journal=SimpleNamespace(entries=lambda: iter(entries)),
         state_of=states.__getitem__,
+        url_of=lambda _: "http://127.0.0.1:3001",
     )
     return cast("Stage", stand_in)
 
@@ -63,7 +64,18 @@ async def test_the_page_tells_who_holds_what_until_when(stage: Stage, width: int
         "2.4 s",
         "6 invoices booked more than once",
         "7 full counts, 1 going on, 3 at once at most",
+        "alert feed: 1 connected, 1 at once at most, 4 refused",
         "Reconciled stock for 12 products",
     ):
         assert piece in told
     assert "told to nobody" not in told
+    assert "The live page" not in told
+
+
+async def test_the_address_of_the_live_page_is_told_to_who_asked_for_it(stage: Stage) -> None:
+    stage.options = DemoOptions(open_page=True)
+    page = io.StringIO()
+    view = LiveView(stage, Console(file=page, force_terminal=True, width=80, height=24, color_system=None))
+    async with view:
+        await view._draw_once()
+    assert "The live page: http://127.0.0.1:3001/" in page.getvalue()

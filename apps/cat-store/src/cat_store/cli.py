@@ -38,6 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="play the whole story on servers and replicas of its own")
     demo.set_defaults(command=_demo)
     demo.add_argument("--headless", action="store_true", help="one line a scene instead of the live view")
+    demo.add_argument(
+        "--open", action="store_true", help="open the live page in a browser, and keep the shop running after the story"
+    )
     demo.add_argument("--report", type=Path, metavar="FILE", help="write the measured facts as JSON")
     demo.add_argument("--ttl", type=float, default=3.0, metavar="SECONDS", help="how long a lease lives (%(default)s)")
     demo.add_argument("--tick", type=int, default=2, metavar="SECONDS", help="how often jobs fire (%(default)s)")
@@ -73,6 +76,7 @@ def _demo(options: argparse.Namespace) -> int:
             store=options.store,
             headless=options.headless,
             report=options.report,
+            open_page=options.open,
         )
     except ValueError as error:
         return _fail(str(error), _WRONG_SETTINGS)
@@ -125,12 +129,13 @@ def _attempt(run: Callable[[], None]) -> int:
     from sqlalchemy.exc import DBAPIError
 
     from cat_store.database.migrate import SchemaError
+    from cat_store.waiting import UnreachableError
     from cat_store.web.server import ListenError
     from tenure import ConfigurationError
 
     try:
         run()
-    except (SchemaError, ConfigurationError, CommandError, ListenError) as error:
+    except (SchemaError, ConfigurationError, CommandError, ListenError, UnreachableError) as error:
         return _fail(str(error), _FAILED)
     except DBAPIError as error:
         return _fail(f"The database refused: {type(error.orig).__name__}. Look at CAT_STORE_DATABASE_URL.", _FAILED)

@@ -91,6 +91,12 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "host": Variable("HOST", parse.host, "the interface that the web server listens on", "127.0.0.1"),
     "port": Variable("PORT", parse.port, "the web server's port; 0 for any that is free", "3001"),
+    "address": Variable(
+        "ADDRESS",
+        parse.optional(parse.url("http", "https")),
+        "where browsers and the other replicas reach this one, if not at its host and port",
+        "",
+    ),
     "admin_token": Variable(
         "ADMIN_TOKEN", parse.optional(parse.secret), "what an administrator sends; without it nobody is one", ""
     ),
@@ -98,6 +104,12 @@ VARIABLES: Mapping[str, Variable] = {
     "lock_ttl_s": Variable("LOCK_TTL", parse.seconds, "how long a lease lives without a renewal", "30"),
     "drain_s": Variable(
         "DRAIN", parse.seconds, "how long a stopping replica waits for requests, and for running jobs", "20"
+    ),
+    "start_within_s": Variable(
+        "START_WITHIN",
+        parse.seconds,
+        "how long a starting replica waits for its servers and partners to answer",
+        "30",
     ),
     "invoice_export_cron": Variable("INVOICE_EXPORT_CRON", parse.cron, "when invoices are exported", "0 2 * * *"),
     "stock_reconciliation_cron": Variable(
@@ -111,6 +123,9 @@ VARIABLES: Mapping[str, Variable] = {
     "log_format": Variable("LOG_FORMAT", parse.one_of("text", "json"), "lines for people or for machines", "text"),
     "rehearsal": Variable(
         "REHEARSAL", parse.switch, "whether the replica pauses and dies when told to; demo only", "off"
+    ),
+    "demo_url": Variable(
+        "DEMO_URL", parse.optional(parse.url("http")), "what the buttons of the page go through; demo only", ""
     ),
 }
 
@@ -130,10 +145,12 @@ class Settings:
     idempotency_lock_ttl_s: float = 30.0
     host: str = "127.0.0.1"
     port: int = 3001
+    address: str | None = None
     admin_token: str | None = field(default=None, repr=False)
     locks: bool = True
     lock_ttl_s: float = 30.0
     drain_s: float = 20.0
+    start_within_s: float = 30.0
     invoice_export_cron: str = "0 2 * * *"
     stock_reconciliation_cron: str = "*/5 * * * *"
     record_purge_cron: str = "*/10 * * * *"
@@ -141,6 +158,7 @@ class Settings:
     log_level: str = "info"
     log_format: str = "text"
     rehearsal: bool = False
+    demo_url: str | None = field(default=None, repr=False)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Settings":

@@ -47,7 +47,7 @@ class Customer:
 
     Args:
         http: How to reach them.
-        replicas: Tells where they are; asked before each request, for a replica that starts again has another port.
+        replicas: Tells where they are; asked before each request.
     """
 
     def __init__(self, http: httpx.AsyncClient, replicas: Callable[[], Sequence[str]]) -> None:

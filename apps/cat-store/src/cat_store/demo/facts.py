@@ -5,10 +5,14 @@ from collections.abc import Iterator
 import msgspec
 
 __all__ = [
+    "DstNight",
+    "Feed",
     "Fencing",
     "Kill",
     "KilledInTheMiddle",
+    "ManualExport",
     "Orders",
+    "Overlap",
     "Report",
     "Term",
     "WithLocks",
@@ -18,6 +22,17 @@ __all__ = [
 
 _SLACK_S = 1.0
 """What a takeover may take beyond the ttl and one tick, in seconds: process start-up plays no part in it."""
+
+_FEED_SLACK_S = 2.0
+"""What the feed's takeover may take beyond an election, in seconds: a second more, for the warehouse has to hang up."""
+
+_ELECTED_WITHIN_TTLS = 1.4
+"""A lease expires after its ttl, and the others ask for it every third of one, a fifth later at most."""
+
+_SKIPPED_TICKS = 3
+"""The count is made to outlast so many ticks."""
+
+_CONFLICT, _FORBIDDEN = 409, 403
 
 _REPLICAS = 3
 
@@ -147,6 +162,66 @@ class Orders(msgspec.Struct, frozen=True):
     killed_in_the_middle: KilledInTheMiddle
 
 
+class Overlap(msgspec.Struct, frozen=True):
+    """
+    A full count that takes longer than three ticks.
+
+    Attributes:
+        counts_during_long_count: How many full counts were begun from its beginning on, until it had outlasted them.
+        skipped_ticks: How many ticks another replica skipped meanwhile.
+    """
+
+    counts_during_long_count: int
+    skipped_ticks: int
+
+
+class ManualExport(msgspec.Struct, frozen=True):
+    """
+    Exports that an administrator starts.
+
+    Attributes:
+        orders: How many orders were due.
+        exported: How many invoices each of two replicas exported that were asked at once, the greater number first.
+        conflict_status: The answer beside an export that takes longer than two seconds.
+        forbidden_status: The answer to somebody who sends no token.
+    """
+
+    orders: int
+    exported: list[int]
+    conflict_status: int
+    forbidden_status: int
+
+
+class Feed(msgspec.Struct, frozen=True):
+    """
+    The warehouse's alert feed, whose listener is killed.
+
+    Attributes:
+        max_connections: The most connections that the warehouse had at the same time, from the start of the story on.
+        takeover_s: From the kill to another instance's connection.
+    """
+
+    max_connections: int
+    takeover_s: float
+
+
+class DstNight(msgspec.Struct, frozen=True):
+    """
+    The night that has 02:00 twice.
+
+    Attributes:
+        ticks: When the export was due.
+        orders: How many orders came before one of the ticks.
+        duplicate_invoices: How often one of them was booked beyond its first time.
+        lost_orders: How many of them were not booked.
+    """
+
+    ticks: list[str]
+    orders: int
+    duplicate_invoices: int
+    lost_orders: int
+
+
 class Report(msgspec.Struct, frozen=True):
     """Everything that the demo measured, and what did not hold."""
 
@@ -161,6 +236,12 @@ class Report(msgspec.Struct, frozen=True):
     sigterm_handover_s: float
     fencing: Fencing
     orders: Orders
+    overlap: Overlap
+    manual_export: ManualExport
+    conflict_status: int
+    forbidden_status: int
+    feed: Feed
+    dst_night: DstNight
     took_s: float
     broken: list[str] = []
 
@@ -173,6 +254,10 @@ def broken_facts(report: Report) -> list[str]:
         *_of_deaths(report),
         *_of_fence(report),
         *_of_orders(report.orders),
+        *_of_overlap(report.overlap),
+        *_of_exports_by_hand(report),
+        *_of_feed(report),
+        *_of_night(report.dst_night),
     ]
 
 
@@ -228,3 +313,38 @@ def _of_orders(facts: Orders) -> Iterator[str]:
             f"The customers of the replica that was killed were told {killed.before_the_commit} and "
             f"{killed.after_the_commit}."
         )
+
+
+def _of_overlap(facts: Overlap) -> Iterator[str]:
+    if facts.counts_during_long_count != 1:
+        yield f"During a long count {facts.counts_during_long_count} counts were begun, and not it alone."
+    if facts.skipped_ticks < _SKIPPED_TICKS:
+        yield f"During a long count {facts.skipped_ticks} ticks were skipped, and not {_SKIPPED_TICKS}."
+
+
+def _of_exports_by_hand(report: Report) -> Iterator[str]:
+    facts = report.manual_export
+    if facts.exported != [facts.orders, 0]:
+        yield f"Of {facts.orders} invoices two replicas exported {facts.exported} by hand, and not one of them all."
+    if report.conflict_status != _CONFLICT:
+        yield f"An export by hand beside one that takes long was answered with {report.conflict_status}."
+    if report.forbidden_status != _FORBIDDEN:
+        yield f"An export by hand without the token was answered with {report.forbidden_status}."
+
+
+def _of_feed(report: Report) -> Iterator[str]:
+    facts = report.feed
+    if facts.max_connections != 1:
+        yield f"The warehouse had {facts.max_connections} connections to its feed at once, and not one."
+    takeover_s = report.ttl_s * _ELECTED_WITHIN_TTLS + _FEED_SLACK_S
+    if facts.takeover_s > takeover_s:
+        yield f"The takeover of the feed took {facts.takeover_s:.2f} s, over {takeover_s:g} s."
+
+
+def _of_night(facts: DstNight) -> Iterator[str]:
+    if len(facts.ticks) < 2:
+        yield f"The night that has 02:00 twice had {len(facts.ticks)} ticks: nothing was shown."
+    if facts.duplicate_invoices:
+        yield f"On the night that has 02:00 twice {facts.duplicate_invoices} invoices were booked twice."
+    if facts.lost_orders:
+        yield f"On the night that has 02:00 twice {facts.lost_orders} of {facts.orders} orders were not booked."

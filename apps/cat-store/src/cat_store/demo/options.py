@@ -33,6 +33,7 @@ class DemoOptions:
         store: A name in `STORES`.
         headless: One line a scene instead of the live view.
         report: Where the facts are written.
+        open_page: Open the live page in a browser, and keep the shop running after the story, until Ctrl-C.
 
     Raises:
         ValueError: A value is out of range; the message says what would do.
@@ -43,6 +44,7 @@ class DemoOptions:
     store: str = "postgres"
     headless: bool = False
     report: Path | None = None
+    open_page: bool = False
 
     def __post_init__(self) -> None:
         least, most = _TTL_S
@@ -55,6 +57,11 @@ class DemoOptions:
             )
         if self.store not in STORES:
             raise ValueError(f"--store is {self.store!r}: the demo knows {', '.join(STORES)}.")
+        if self.open_page and self.headless:
+            raise ValueError(
+                "--open and --headless are given together: a headless run ends with its report, and nobody looks at a "
+                "page. Leave one of them out."
+            )
         if self.report is not None and not self.report.parent.is_dir():
             raise ValueError(f"--report names a file in {self.report.parent}, which is no directory.")
 

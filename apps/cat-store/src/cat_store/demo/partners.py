@@ -82,6 +82,10 @@ class PartnersProcess:
         """Change what lies on a shelf."""
         await self._put("/warehouse/shelves", shelf)
 
+    async def alert(self, shelf: Shelf) -> None:
+        """Change what lies on a shelf, and have the warehouse say so over its feed."""
+        await self._send("POST", "/warehouse/alerts", shelf)
+
     async def wait_for_accounting(
         self, reached: Callable[[AccountingStatement], bool], what: str, *, within_s: float
     ) -> AccountingStatement:
@@ -128,8 +132,11 @@ class PartnersProcess:
         return msgspec.json.decode((await self._http.get(path)).raise_for_status().content, type=kind)
 
     async def _put(self, path: str, body: msgspec.Struct) -> None:
-        response = await self._http.put(
-            path, content=msgspec.json.encode(body), headers={"content-type": "application/json"}
+        await self._send("PUT", path, body)
+
+    async def _send(self, method: str, path: str, body: msgspec.Struct) -> None:
+        response = await self._http.request(
+            method, path, content=msgspec.json.encode(body), headers={"content-type": "application/json"}
         )
         response.raise_for_status()
 

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -14,9 +16,18 @@ from cat_store.demo.options import DemoOptions
 from cat_store.demo.partners import PartnersProcess
 from cat_store.demo.shop import Shop
 from cat_store.settings import PREFIX
+from cat_store.web.server import Listener
 from tenure import open_store
 from tenure.store import ListsLocks, LockRecord
-from tenure_testbed import PostgresServer, Replica, ReplicaGroup, ServerStartError, ValkeyCluster, ValkeyServer
+from tenure_testbed import (
+    PostgresServer,
+    Replica,
+    ReplicaGroup,
+    ServerStartError,
+    ValkeyCluster,
+    ValkeyServer,
+    free_port,
+)
 
 __all__ = ["INSTANCES", "RECORD_LOCK_TTL_S", "Stage", "State", "open_stage"]
 
@@ -31,7 +42,10 @@ State = Literal["up", "paused", "gone"]
 _UP_WITHIN_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+_LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(slots=True)
 class Stage:
     """
     Everything that the scenes act on.
@@ -44,7 +58,10 @@ class Stage:
         journal: What they log.
         store: Where the locks are, to look at them.
         environment: What every replica is told.
+        ports: Where each replica serves, the same after each of its starts: a page goes on at another one's address.
+        admin_token: What an administrator sends to any of them.
         launched: The journal's mark at the last start of each replica.
+        runs_with_locks: Whether replicas are started with locks.
     """
 
     options: DemoOptions
@@ -53,19 +70,24 @@ class Stage:
     replicas: Mapping[str, Replica]
     journal: Journal
     store: ListsLocks
-    environment: Mapping[str, str]
+    environment: dict[str, str]
+    ports: Mapping[str, int]
+    admin_token: str = field(repr=False)
     launched: dict[str, int] = field(default_factory=dict)
+    runs_with_locks: bool = True
 
     async def start(self, *, locks: bool) -> None:
         """Start every replica, and return when each of them is up."""
+        self.runs_with_locks = locks
         for name in INSTANCES:
-            await self.launch(name, locks=locks)
+            await self.launch(name)
         await self.wait_until_up()
 
-    async def launch(self, name: str, *, locks: bool = True) -> None:
-        """Start a replica, and do not wait for it: the others go on without it for a while."""
+    async def launch(self, name: str) -> None:
+        """Start a replica as the others run, and do not wait for it: they go on without it for a while."""
         replica = self.replicas[name]
-        replica.env = {**self.environment, f"{PREFIX}INSTANCE": name, f"{PREFIX}LOCKS": "on" if locks else "off"}
+        mine = {"INSTANCE": name, "PORT": str(self.ports[name]), "LOCKS": "on" if self.runs_with_locks else "off"}
+        replica.env = {**self.environment, **{f"{PREFIX}{key}": value for key, value in mine.items()}}
         self.launched[name] = self.journal.mark
         await asyncio.to_thread(replica.start)
 
@@ -97,10 +119,8 @@ class Stage:
         return "paused" if replica.paused else "up"
 
     def url_of(self, name: str) -> str:
-        """Where a replica answers, since its last start."""
-        return str(
-            next(e for e in self.journal.latest() if e.event == "web.serving" and e.instance == name).fields["url"]
-        )
+        """Where a replica answers while it is up."""
+        return f"http://{_LOOPBACK}:{self.ports[name]}"
 
     def urls(self) -> list[str]:
         """Where the replicas answer, in the order of their names, whether they are up or not."""
@@ -131,11 +151,13 @@ async def open_stage(options: DemoOptions) -> AsyncIterator[Stage]:
         shop = await left.enter_async_context(Shop(database_url))
         store = await left.enter_async_context(open_store(locks_url or database_url))
         assert isinstance(store, ListsLocks), "every store that the demo offers can tell who holds what"
+        bytecode = _keep_bytecode(left)
         replicas = ReplicaGroup(len(INSTANCES), _replica)  # started by the scenes, with the settings of each
         left.push_async_callback(asyncio.to_thread, replicas.close)
         journal = await left.enter_async_context(Journal().reading())
         for replica in replicas:
             journal.follow(replica)
+        admin_token = secrets.token_urlsafe(24)
         yield Stage(
             options,
             shop,
@@ -145,9 +167,37 @@ async def open_stage(options: DemoOptions) -> AsyncIterator[Stage]:
             store,
             {
                 **_environment(options, database_url, valkey.url(), partners),
+                f"{PREFIX}ADMIN_TOKEN": admin_token,
                 **({f"{PREFIX}LOCKS_URL": locks_url} if locks_url else {}),
+                **bytecode,
             },
+            {name: _keep_port(left) for name in INSTANCES},
+            admin_token,
         )
+
+
+def _keep_bytecode(left: contextlib.AsyncExitStack) -> dict[str, str]:
+    """
+    Give the replicas a place of their own for bytecode where none is written beside the sources, as in a container.
+
+    A dozen of them are started, and each would compile the same thousand modules, for most of the time that it starts.
+    """
+    if not sys.dont_write_bytecode:
+        return {}
+    kept = left.enter_context(tempfile.TemporaryDirectory(prefix="cat-store-", ignore_cleanup_errors=True))
+    return {"PYTHONPYCACHEPREFIX": kept, "PYTHONDONTWRITEBYTECODE": ""}
+
+
+def _keep_port(left: contextlib.AsyncExitStack) -> int:
+    """
+    Keep a port for a replica, also while it is gone.
+
+    A port that is bound and not listened on is given to no outgoing connection of anybody, and its replica can have
+    it all the same: both say that they share it (SO_REUSEADDR). Elsewhere than on Linux that would not do.
+    """
+    if sys.platform != "linux":
+        return free_port()
+    return left.enter_context(Listener(_LOOPBACK, 0)).port
 
 
 async def _start_lock_store(options: DemoOptions, valkey: ValkeyServer, left: contextlib.AsyncExitStack) -> str | None:
@@ -170,7 +220,6 @@ def _environment(options: DemoOptions, database_url: str, valkey_url: str, partn
         "VALKEY_URL": valkey_url,
         "ACCOUNTING_URL": partners.accounting_url,
         "WAREHOUSE_URL": partners.warehouse_url,
-        "PORT": "0",
         "LOCK_TTL": f"{options.ttl_s:g}",
         "IDEMPOTENCY_LOCK_TTL": f"{RECORD_LOCK_TTL_S:g}",
         "DRAIN": "5",

@@ -10,13 +10,21 @@ from typing import Any
 import msgspec
 
 from cat_store.demo import scenes
+from cat_store.demo.by_hand import export_by_hand
+from cat_store.demo.control import DemoControl
 from cat_store.demo.facts import Report, broken_facts
 from cat_store.demo.journal import NotSeenError
+from cat_store.demo.listening import kill_the_listener
+from cat_store.demo.long_count import count_for_long
 from cat_store.demo.narrator import Narrator, Plain
+from cat_store.demo.night import play_the_night
 from cat_store.demo.options import DemoOptions
+from cat_store.demo.page import keep_open, showing
 from cat_store.demo.retries import repeat_orders
 from cat_store.demo.stage import Stage, open_stage
+from cat_store.demo.supervisor import StageSupervisor
 from cat_store.demo.view import LiveView
+from cat_store.settings import PREFIX
 from tenure_testbed import NotReachedError, ServerError
 
 __all__ = ["play"]
@@ -30,23 +38,40 @@ _ORDER_EVERY_S = 0.7
 
 async def play(options: DemoOptions) -> int:
     """
-    Play the whole story, and write the report.
+    Play the whole story, and write the report; where the page was asked for, keep the shop running after it.
 
     Returns:
         0 when every fact holds; 1 when one does not, or when the story broke off.
     """
     began_at = time.monotonic()
     try:
-        async with open_stage(options) as stage, _narrator(stage) as narrator:
-            report = await _play(stage, narrator, began_at)
+        async with _open_stage(options) as (stage, supervisor):
+            async with _narrator(stage) as narrator, showing(stage):
+                report = await _play(stage, narrator, began_at)
+            _tell(report, options.report)
+            if options.open_page:
+                await keep_open(stage, supervisor)
     except (NotSeenError, NotReachedError, ServerError) as error:
         _write(options.report, {"store": options.store, "broken": [f"The story broke off: {error}"]})
         print(f"The story broke off: {error}")  # noqa: T201 -- it is what the command is for
         return _BROKEN
-    _write(options.report, msgspec.to_builtins(report))
-    for sentence in report.broken or ["Every fact holds."]:
-        print(sentence)  # noqa: T201
     return _BROKEN if report.broken else _HELD
+
+
+@contextlib.asynccontextmanager
+async def _open_stage(options: DemoOptions) -> AsyncIterator[tuple[Stage, StageSupervisor]]:
+    """Open the stage, and the way to it that the buttons of the replicas' pages take."""
+    async with open_stage(options) as stage:
+        supervisor = StageSupervisor(stage)
+        async with DemoControl(supervisor) as control:
+            stage.environment[f"{PREFIX}DEMO_URL"] = control.url
+            yield stage, supervisor
+
+
+def _tell(report: Report, path: Path | None) -> None:
+    _write(path, msgspec.to_builtins(report))
+    for sentence in report.broken or ["Every fact holds."]:
+        print(sentence, flush=True)  # noqa: T201
 
 
 async def _play(stage: Stage, narrator: Narrator, began_at: float) -> Report:
@@ -58,7 +83,11 @@ async def _play(stage: Stage, narrator: Narrator, began_at: float) -> Report:
         term = await scenes.stop_the_owner(stage, narrator)
         fencing = await scenes.pause_the_owner(stage, narrator)
         orders = await repeat_orders(stage, narrator)
+        feed = await kill_the_listener(stage, narrator)
+        overlap = await count_for_long(stage, narrator)
+    by_hand = await export_by_hand(stage, narrator)  # nobody orders meanwhile: both replicas would find something
     with_locks = await scenes.settle(stage, narrator, with_locks, placed_before)
+    night = await play_the_night(stage, narrator)
     report = Report(
         store=stage.options.store,
         ttl_s=stage.options.ttl_s,
@@ -71,8 +100,16 @@ async def _play(stage: Stage, narrator: Narrator, began_at: float) -> Report:
         sigterm_handover_s=term.handover_s,
         fencing=fencing,
         orders=orders,
+        overlap=overlap,
+        manual_export=by_hand,
+        conflict_status=by_hand.conflict_status,
+        forbidden_status=by_hand.forbidden_status,
+        feed=feed,
+        dst_night=night,
         took_s=round(time.monotonic() - began_at, 1),
     )
+    if stage.options.open_page:
+        await stage.start(locks=True)  # the night has ended them
     return msgspec.structs.replace(report, broken=broken_facts(report))
 
 

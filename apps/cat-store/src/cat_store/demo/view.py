@@ -17,6 +17,7 @@ from rich.text import Text
 from sqlalchemy.exc import SQLAlchemyError
 
 from cat_store.demo.journal import Entry
+from cat_store.demo.page import page_url
 from cat_store.demo.stage import INSTANCES, Stage
 from cat_store.partners.wire import AccountingStatement, WarehouseStatement
 from tenure.store import LockRecord
@@ -26,8 +27,8 @@ __all__ = ["LiveView"]
 _LOOK_EVERY_S: Final = 0.25
 # Long enough to read what was measured before the next scene begins.
 _BREATH_S: Final = 4.0
-# What the log panel may have: the rest of the page needs about 26 rows, and a page that does not fit flickers.
-_REST_ROWS: Final = 26
+# What the log panel may have: the rest of the page needs about 32 rows, and a page that does not fit flickers.
+_REST_ROWS: Final = 32
 _LOG_ROWS: Final = (3, 10)
 _COLOURS: Final = dict(zip(INSTANCES, ("cyan", "magenta", "yellow"), strict=True))
 _STATES: Final = {"up": "[green]up[/]", "paused": "[yellow]paused[/]", "gone": "[red]gone[/]"}
@@ -104,7 +105,8 @@ class LiveView:
     def _header(self) -> RenderableType:
         title, explanation = self._scene
         body = Text.assemble(explanation, "\n", (self._step, "bold"))
-        return Panel(body, title=f"[bold]{title}[/]", title_align="left", border_style="blue")
+        page = f"The live page: {page_url(self._stage)}" if self._stage.options.open_page else None
+        return Panel(body, title=f"[bold]{title}[/]", title_align="left", border_style="blue", subtitle=page)
 
     def _leases(self, locks: Sequence[LockRecord]) -> RenderableType:
         table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
@@ -154,7 +156,9 @@ def _partners(accounting: AccountingStatement, warehouse: WarehouseStatement) ->
         f", uploads that came again and were recognised: {accounting.repeated_uploads}\n",
         ("warehouse", "bold"),
         f"   {warehouse.full_counts} full counts, {warehouse.open_counts} going on, "
-        f"{warehouse.most_at_once} at once at most\n",
+        f"{warehouse.most_at_once} at once at most\n"
+        f"            alert feed: {warehouse.open_feeds} connected, {warehouse.most_feeds} at once at most, "
+        f"{warehouse.refused_feeds} refused\n",
     )
 
 

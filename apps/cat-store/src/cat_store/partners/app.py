@@ -8,20 +8,24 @@ from typing import Annotated, Any
 from litestar import Controller, Litestar, Request, Response, Router, get, post, put
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import ClientException, HTTPException, NotFoundException
-from litestar.params import FromPath, HeaderParameter, JSONBody
+from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
+from litestar.response import Stream
 
 from cat_store.partners.accounting import Accounting, ContentChangedError, NeverOpenedError
+from cat_store.partners.feed import GARBAGE, FeedTakenError, NoSuchFeedError
 from cat_store.partners.warehouse import NoSuchPageError, NoSuchShelfError, Warehouse
 from cat_store.partners.wire import (
     SENDER,
     AccountingStatement,
     AccountingSwitches,
+    Beat,
     CountPage,
     Health,
     OpenedBatch,
     OpenedCount,
     Receipt,
     Shelf,
+    StockAlert,
     Switches,
     Upload,
     WarehouseStatement,
@@ -92,6 +96,36 @@ class CountController(Controller):
             raise NotFoundException("No such page, or no such count.") from None
 
 
+class FeedController(Controller):
+    """The alert feed: one connection, and what its shop says while it has it."""
+
+    path = "/feed"
+
+    @get()
+    async def listen(
+        self,
+        warehouse: Shelves,
+        sender: Sender,
+        ledger: Annotated[str, QueryParameter(max_length=100)] = "",
+        after: Annotated[int, QueryParameter(ge=0, le=2**53)] = 0,
+    ) -> Stream:
+        """Send every alert after one, and those to come, a line each; 409 while somebody listens."""
+        del sender  # it says who it is, like everybody
+        try:
+            listener = warehouse.feed.open(ledger, after)
+        except FeedTakenError:
+            raise ClientException("This shop has a connection to the feed.", status_code=409) from None
+        return Stream(warehouse.feed.lines(listener), media_type="application/x-ndjson")
+
+    @put("/{feed_id:str}/listening", sync_to_thread=False)
+    def still_listening(self, warehouse: Shelves, feed_id: FromPath[str]) -> Beat:
+        """Hear from the shop that has the connection; one that is silent for long is hung up on."""
+        try:
+            return warehouse.feed.hear(feed_id)
+        except NoSuchFeedError:
+            raise NotFoundException("That connection has ended.") from None
+
+
 class WarehouseController(Controller):
     """What a demo and a test ask the warehouse."""
 
@@ -114,6 +148,14 @@ class WarehouseController(Controller):
         except NoSuchShelfError:
             raise NotFoundException("The warehouse has no shelf for that product.") from None
 
+    @post("/alerts", sync_to_thread=False)
+    def alert(self, warehouse: Shelves, data: JSONBody[Shelf]) -> StockAlert:
+        """Change what lies on a shelf, and send an alert about it."""
+        try:
+            return warehouse.alert(data)
+        except NoSuchShelfError:
+            raise NotFoundException("The warehouse has no shelf for that product.") from None
+
 
 @get("/health", sync_to_thread=False)
 def health() -> Health:
@@ -131,11 +173,15 @@ def create_app(accounting: Accounting, warehouse: Warehouse) -> Litestar:
     """
     books = Router("", route_handlers=[BatchController], before_request=_misbehave(lambda: accounting.switches))
     shelves = Router("", route_handlers=[CountController], before_request=_misbehave(lambda: warehouse.switches))
+    # Its switch to be slow is for answers. A shop that could not say in time that it listens would be hung up on.
+    feed = Router(
+        "", route_handlers=[FeedController], before_request=_misbehave(lambda: warehouse.switches, slow=False)
+    )
     return Litestar(
         route_handlers=[
             health,
             Router("/accounting", route_handlers=[books, AccountingController]),
-            Router("/warehouse", route_handlers=[shelves, WarehouseController]),
+            Router("/warehouse", route_handlers=[shelves, feed, WarehouseController]),
         ],
         dependencies={
             "accounting": Provide(lambda: accounting, sync_to_thread=False),
@@ -146,15 +192,15 @@ def create_app(accounting: Accounting, warehouse: Warehouse) -> Litestar:
     )
 
 
-def _misbehave(switches: Callable[[], Switches]) -> Callable[[Request[Any, Any, Any]], object]:
+def _misbehave(switches: Callable[[], Switches], *, slow: bool = True) -> Callable[[Request[Any, Any, Any]], object]:
     async def before(_: Request[Any, Any, Any]) -> Response[bytes] | None:
         on = switches()
-        if on.delay_s:
+        if slow and on.delay_s:
             await asyncio.sleep(on.delay_s)
         if on.fail_with is not None:
             raise HTTPException("Out of order.", status_code=on.fail_with)
         if on.garbage:
-            return Response(b"<html>Scheduled maintenance</html>", media_type="text/html")
+            return Response(GARBAGE, media_type="text/html")
         return None
 
     return before

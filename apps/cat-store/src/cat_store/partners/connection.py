@@ -1,7 +1,9 @@
 """The shop's side of a conversation with a partner: one bounded call, and an answer that was checked."""
 
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import httpx
 import msgspec
@@ -16,6 +18,8 @@ Answer = TypeVar("Answer")
 # has failed for this run, and the next tick tries again.
 _ANSWER_WITHIN_S = 30.0
 _CONNECT_WITHIN_S = 3.0
+# No line that was agreed has a hundredth of it; what has is no line, and must not fill this process's memory.
+_LONGEST_LINE: Final = 64 * 1024
 
 
 class PartnerError(Exception):
@@ -93,9 +97,7 @@ class Partner:
         try:
             response = await self._http.request(method, path, content=content, headers=headers)
         except httpx.HTTPError as error:
-            raise PartnerUnavailableError(
-                f"{self._name} gave no answer to {what} ({type(error).__name__}). The next run tries again."
-            ) from error
+            raise self._no_answer(what, error) from error
         self._check_status(what, response.status_code)
         try:
             return msgspec.json.decode(response.content, type=answer)
@@ -104,6 +106,55 @@ class Partner:
             raise PartnerUnreadableError(
                 f"{self._name} answered {what} with something that is no {answer.__name__}. Nothing was done with it."
             ) from None
+
+    @contextlib.asynccontextmanager
+    async def listen(
+        self, path: str, params: Mapping[str, str | int], *, line_within_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """
+        Open a stream of lines, which is closed when the body ends, however it ends.
+
+        The iterator that the body is given ends where the partner ends the stream, and raises as below.
+
+        Args:
+            path: Below the partner's URL.
+            params: The query.
+            line_within_s: How long the partner may be silent, in seconds.
+
+        Raises:
+            PartnerUnavailableError: No answer, a 5xx, a connection that broke, or silence.
+            PartnerRefusedError: A 4xx.
+            PartnerUnreadableError: A line that is longer than any that was agreed.
+        """
+        what = f"GET {path}"
+        timeout = httpx.Timeout(line_within_s, connect=_CONNECT_WITHIN_S)
+        async with contextlib.AsyncExitStack() as left:
+            try:
+                opening = self._http.stream("GET", path, params=params, timeout=timeout)
+                response = await left.enter_async_context(opening)
+            except httpx.HTTPError as error:
+                raise self._no_answer(what, error) from error
+            self._check_status(what, response.status_code)
+            yield self._lines(what, response)
+
+    async def _lines(self, what: str, response: httpx.Response) -> AsyncIterator[bytes]:
+        rest = b""
+        try:
+            async for chunk in response.aiter_bytes():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line
+                if len(rest) > _LONGEST_LINE:
+                    raise PartnerUnreadableError(f"{self._name} sent {what} a line that does not end.")
+        except httpx.HTTPError as error:
+            raise self._no_answer(what, error) from error
+        if rest:
+            yield rest
+
+    def _no_answer(self, what: str, error: httpx.HTTPError) -> PartnerUnavailableError:
+        return PartnerUnavailableError(
+            f"{self._name} gave no answer to {what} ({type(error).__name__}). The next run tries again."
+        )
 
     def _check_status(self, what: str, status: int) -> None:
         if status >= httpx.codes.INTERNAL_SERVER_ERROR:

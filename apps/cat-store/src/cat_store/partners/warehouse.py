@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cat_store.partners.feed import AlertFeed
 from cat_store.partners.held import Held
-from cat_store.partners.wire import CountPage, OpenedCount, Shelf, WarehouseStatement, WarehouseSwitches
+from cat_store.partners.wire import CountPage, OpenedCount, Shelf, StockAlert, WarehouseStatement, WarehouseSwitches
 
 __all__ = ["PAGE_SIZE", "NoSuchPageError", "NoSuchShelfError", "Warehouse"]
 
@@ -47,15 +48,20 @@ class Warehouse:
 
     Args:
         shelves: How many bags of each product there are.
+        alert_every_s: How often its feed sends an alert by itself, in seconds; 0 for never.
+
+    Attributes:
+        feed: Its alert feed.
     """
 
-    def __init__(self, shelves: Mapping[str, int]) -> None:
+    def __init__(self, shelves: Mapping[str, int], *, alert_every_s: float = 0.0) -> None:
         self._shelves = dict(shelves)
         self._switches = WarehouseSwitches()
         self._counts: dict[str, _Count] = {}
         self._senders: list[str] = []
         self._most_at_once = 0
         self._pages = Held()
+        self.feed = AlertFeed(self._shelves, lambda: self._switches, alert_every_s=alert_every_s)
 
     @property
     def switches(self) -> WarehouseSwitches:
@@ -66,6 +72,7 @@ class Warehouse:
     def switches(self, switches: WarehouseSwitches) -> None:
         self._switches = switches
         self._pages.look_again()
+        self.feed.look_again()
 
     def begin_count(self, sender: str) -> OpenedCount:
         """Begin a full count."""
@@ -111,6 +118,15 @@ class Warehouse:
         self._shelves[product_id] = count
         return Shelf(product_id, count)
 
+    def alert(self, shelf: Shelf) -> StockAlert:
+        """
+        Change what lies on a shelf, and send an alert about it.
+
+        Raises:
+            NoSuchShelfError: The warehouse has no shelf for that product.
+        """
+        return self.feed.send(self.set_shelf(shelf.product_id, shelf.count).product_id)
+
     def statement(self) -> WarehouseStatement:
         """What it was asked to do so far."""
         return WarehouseStatement(
@@ -118,6 +134,10 @@ class Warehouse:
             open_counts=self._open_counts(),
             most_at_once=self._most_at_once,
             senders=list(self._senders),
+            open_feeds=self.feed.open_now,
+            most_feeds=self.feed.most,
+            refused_feeds=self.feed.refused,
+            alerts=self.feed.sent,
         )
 
     def _open_counts(self) -> int:

@@ -8,7 +8,10 @@ import msgspec
 __all__ = [
     "AccountingStatement",
     "AccountingSwitches",
+    "Beat",
     "CountPage",
+    "FeedLine",
+    "FeedOpened",
     "Health",
     "Invoice",
     "OpenedBatch",
@@ -16,6 +19,8 @@ __all__ = [
     "Receipt",
     "RecordedBatch",
     "Shelf",
+    "StockAlert",
+    "Switches",
     "Upload",
     "WarehouseStatement",
     "WarehouseSwitches",
@@ -26,6 +31,7 @@ Cents = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 # A shelf with more than a million bags is a reading error, and a negative one is, too: neither may reach the shop.
 Bags = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=600)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 ErrorStatus = Annotated[int, msgspec.Meta(ge=400, le=599)]
 
 SENDER = "x-sender"
@@ -122,6 +128,37 @@ class CountPage(msgspec.Struct, frozen=True):
     shelves: list[Shelf]
 
 
+class FeedOpened(msgspec.Struct, frozen=True, tag="opened", tag_field="kind"):
+    """
+    The first line of the alert feed.
+
+    Attributes:
+        feed_id: The connection.
+        ledger: What the alerts are numbered in; a new one begins at 1.
+    """
+
+    feed_id: Id
+    ledger: Id
+
+
+class StockAlert(msgspec.Struct, frozen=True, tag="alert", tag_field="kind"):
+    """Little is left of a product. Numbers are consecutive in their ledger."""
+
+    number: Number
+    product_id: Id
+    count: Bags
+
+
+class Beat(msgspec.Struct, frozen=True, tag="beat", tag_field="kind"):
+    """There is nothing to say; the last alert was that one."""
+
+    last: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+FeedLine = FeedOpened | StockAlert | Beat
+"""A line of the alert feed."""
+
+
 class WarehouseStatement(msgspec.Struct, frozen=True):
     """
     What the warehouse was asked to do.
@@ -131,12 +168,20 @@ class WarehouseStatement(msgspec.Struct, frozen=True):
         open_counts: How many of them go on at the moment.
         most_at_once: The most that ever went on at the same time.
         senders: Who began them, in their order.
+        open_feeds: How many connections to the alert feed there are.
+        most_feeds: The most that there ever were at the same time.
+        refused_feeds: How many were refused because there was one.
+        alerts: How many alerts were sent.
     """
 
     full_counts: int
     open_counts: int
     most_at_once: int
     senders: list[str]
+    open_feeds: int = 0
+    most_feeds: int = 0
+    refused_feeds: int = 0
+    alerts: int = 0
 
 
 class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,6 +218,10 @@ class WarehouseSwitches(Switches, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         hold_counts: Answer no page of a full count.
+        hold_feed: Say nothing over the alert feed.
+        alert_every_s: How often an alert is sent by itself, in seconds; 0 for never, None for the warehouse's own pace.
     """
 
     hold_counts: bool = False
+    hold_feed: bool = False
+    alert_every_s: Seconds | None = None

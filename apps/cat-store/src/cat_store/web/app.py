@@ -8,16 +8,22 @@ from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
+from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cat_store.admin.controller import ExportController
+from cat_store.admin.jobs import JobController
 from cat_store.admin.token import ADMIN_TOKEN, AdministratorsOnly
+from cat_store.admin.watch import JobWatch
 from cat_store.database.engine import Sessions
 from cat_store.inventory.controller import ProductController
 from cat_store.invoices.export import InvoiceExport
+from cat_store.live.controller import LiveController
+from cat_store.live.part import Live, live_dependencies
 from cat_store.orders.controller import OrderController
 from cat_store.orders.desk import OrderDesk
 from cat_store.web.health import HealthController, Readiness
+from cat_store.web.metrics import MetricsController
 from cat_store.web.problems import exception_handlers, problem_details
 from cat_store.web.retries import LONGEST_BODY, client_of
 from tenure import Locks
@@ -39,6 +45,9 @@ def create_app(  # noqa: PLR0913 -- what a replica is made of, by name
     locks: Locks | None,
     idempotency: Idempotency,
     admin_token: str | None,
+    live: Live,
+    watch: JobWatch,
+    registry: CollectorRegistry,
 ) -> Litestar:
     """
     Build the application. It opens and closes nothing: what it uses is its replica's, entered before and left after.
@@ -51,6 +60,9 @@ def create_app(  # noqa: PLR0913 -- what a replica is made of, by name
         locks: The replica's locks; None where they are switched off.
         idempotency: What carries requests under a key out once.
         admin_token: What administrators send; None where there are none.
+        live: The live page.
+        watch: What administrators tell the jobs.
+        registry: What Prometheus scrapes.
     """
     readiness = Readiness(engine, locks, idempotency)
     return Litestar(
@@ -59,17 +71,22 @@ def create_app(  # noqa: PLR0913 -- what a replica is made of, by name
             ProductController,
             Router(
                 "/admin",
-                route_handlers=[ExportController],
+                route_handlers=[ExportController, JobController],
                 middleware=[AdministratorsOnly(admin_token)],
                 security=[{_ADMINISTRATOR: []}],
             ),
             HealthController,
+            LiveController,
+            MetricsController,
         ],
         dependencies={
             "sessions": Provide(lambda: sessions, sync_to_thread=False),
             "desk": Provide(lambda: desk, sync_to_thread=False),
             "export": Provide(lambda: invoice_export, sync_to_thread=False),
             "readiness": Provide(lambda: readiness, sync_to_thread=False),
+            "registry": Provide(lambda: registry, sync_to_thread=False),
+            "watch": Provide(lambda: watch, sync_to_thread=False),
+            **live_dependencies(live),
         },
         plugins=[
             problem_details(),

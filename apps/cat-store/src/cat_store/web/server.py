@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 # Cancelled requests unwind within milliseconds; the second is for a busy machine.
 _UNWIND_S: Final = 1.0
 _BACKLOG: Final = 2048
+_EVERY_INTERFACE: Final = ("0.0.0.0", "::")  # noqa: S104 -- what was asked for, not what is asked for
 
 
 class ListenError(Exception):
@@ -45,7 +46,9 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """Where the replica answers."""
+        """Where the replica answers; for one that listens on every interface, this machine's own name."""
+        if self.host in _EVERY_INTERFACE:
+            return f"http://localhost:{self.port}"
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def listen(self) -> None:
