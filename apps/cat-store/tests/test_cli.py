@@ -1,8 +1,10 @@
 """What a person meets at the command line when something is wrong."""
 
+import http.server
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -22,15 +24,25 @@ def bounded() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.fixture(scope="module")
+def partners() -> Iterator[str]:
+    """Where something answers every request with an error: partners that are there, and no more."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, postgres_url: str, valkey_url: str) -> None:
+def environment(monkeypatch: pytest.MonkeyPatch, postgres_url: str, valkey_url: str, partners: str) -> None:
     # The test's own handlers stay: logs.configure() is for processes.
     monkeypatch.setattr(logs, "configure", lambda **_: None)
     monkeypatch.setenv("CAT_STORE_DATABASE_URL", postgres_url)
     monkeypatch.setenv("CAT_STORE_VALKEY_URL", valkey_url)
     monkeypatch.setenv("CAT_STORE_PORT", "0")
-    monkeypatch.setenv("CAT_STORE_ACCOUNTING_URL", "http://127.0.0.1:1/accounting")
-    monkeypatch.setenv("CAT_STORE_WAREHOUSE_URL", "http://127.0.0.1:1/warehouse")
+    monkeypatch.setenv("CAT_STORE_ACCOUNTING_URL", f"{partners}/accounting")
+    monkeypatch.setenv("CAT_STORE_WAREHOUSE_URL", f"{partners}/warehouse")
+    monkeypatch.setenv("CAT_STORE_START_WITHIN", "2")
 
 
 def test_a_replica_without_settings_says_which_are_missing(
@@ -55,7 +67,7 @@ def test_a_replica_without_a_database_says_so(
     monkeypatch.setenv("CAT_STORE_DATABASE_URL", f"postgresql+asyncpg://shop:secret@127.0.0.1:{free_port()}/shop")
     assert main(["replica"]) == 1
     told = capsys.readouterr().err
-    assert "Look at CAT_STORE_DATABASE_URL." in told
+    assert "is CAT_STORE_DATABASE_URL right?" in told
     assert "secret" not in told
 
 
@@ -65,7 +77,7 @@ def test_a_replica_without_its_valkey_says_so(
     assert main(["migrate"]) == 0
     monkeypatch.setenv("CAT_STORE_VALKEY_URL", f"redis://127.0.0.1:{free_port()}/0")
     assert main(["replica"]) == 1
-    assert "Look at CAT_STORE_VALKEY_URL." in capsys.readouterr().err
+    assert "is CAT_STORE_VALKEY_URL right?" in capsys.readouterr().err
 
 
 def test_a_replica_whose_port_is_taken_says_so(
