@@ -5,8 +5,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tenure.store import Acquired, Claim
 from tenure_testbed import ValkeyServer
 
@@ -16,8 +14,6 @@ CALLS = 2000
 TTL_MS = 500
 
 
-# A load, and a busy machine shows in it: glide counts a cancelled call until it is answered.
-@pytest.mark.chaos
 async def test_two_thousand_cancelled_calls_leave_the_client_usable_and_no_key_held(
     own_valkey: ValkeyServer, open_store: Any, owner: Owner, client: str, until: Any
 ) -> None:

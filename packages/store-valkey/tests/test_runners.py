@@ -231,6 +231,26 @@ async def test_more_calls_than_glide_takes_wait_in_line(valkey_server: ValkeySer
     await client.close()
 
 
+async def test_a_call_that_was_cancelled_keeps_its_place_in_line_until_glide_has_its_answer(
+    own_valkey: ValkeyServer, owner: Owner
+) -> None:
+    client = await glide_client(own_valkey, request_timeout=10_000, inflight_requests_limit=100)
+    store = ValkeyLockStore(GlideRunner(client), prefix=f"{secrets.token_hex(4)}:")
+    await store.release("job", owner())  # the server has seen the script: each call counts once
+    own_valkey.execute("CLIENT", "PAUSE", "3000", "ALL")
+    loop = asyncio.get_running_loop()
+    given_up: list[Any] = []
+    for _ in range(4):
+        calls = [loop.create_task(store.release("job", owner())) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        for call in calls:
+            call.cancel()
+        given_up += await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(answer) for answer in given_up} == {asyncio.CancelledError}
+    assert isinstance(await store.acquire("job", owner(), 1000), Acquired)
+    await client.close()
+
+
 # ---------------------------------------------------------------------------------- what is sent again
 
 

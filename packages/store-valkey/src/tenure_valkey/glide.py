@@ -58,15 +58,29 @@ class GlideRunner:
         limit = client.config.inflight_requests_limit or _DEFAULT_IN_FLIGHT
         self._together = max(1, limit // _SHARE)
         # glide refuses the call that is one too many; here it waits in line. Less than half of the limit: a script that
-        # a server has not seen counts twice, and a call counts on for a moment after its answer, or until it is
-        # answered where it was cancelled.
+        # a server has not seen counts twice, and a call counts on for a moment after its answer.
         self._line = asyncio.Semaphore(max(1, limit * 2 // 5))
+        self._calls: set[asyncio.Task[Any]] = set()
 
     async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         """Run *script*; glide itself loads it where the server has not seen it."""
         self._refuse_other_loop()
-        async with self._line:
-            return await self._client.invoke_script(_glide_script(script), keys=list(keys), args=list(args))
+        await self._line.acquire()
+        # A task of its own: a caller that gives up leaves at once, and its call keeps its place in line until glide,
+        # which counts it until then, has the answer.
+        call = asyncio.get_running_loop().create_task(self._invoke(script, keys, args))
+        self._calls.add(call)
+        call.add_done_callback(self._answered)
+        return await asyncio.shield(call)
+
+    async def _invoke(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
+        return await self._client.invoke_script(_glide_script(script), keys=list(keys), args=list(args))
+
+    def _answered(self, call: "asyncio.Task[Any]") -> None:
+        self._calls.discard(call)
+        self._line.release()
+        if not call.cancelled():
+            call.exception()  # looked at here: whoever asked may have left
 
     async def run_many(self, script: Script, calls: Sequence[Call]) -> Sequence[Any]:
         """Run *script* once for each of *calls*, a share of the client's requests at a time."""
