@@ -115,7 +115,7 @@ async def _nothing(*_: Any, **__: Any) -> None: ...
 
 
 def nothing_goes_behind_an_unknown_acquire(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Acquirer, "_release_behind", _nothing)
+    patch.setattr(_acquirer, "_release_behind", _nothing)
 
 
 def a_late_grant_is_used(patch: pytest.MonkeyPatch) -> None:

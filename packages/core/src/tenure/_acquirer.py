@@ -25,7 +25,7 @@ from tenure.events import Event, LeaseAcquired, LeaseLost, LeaseReleased, Releas
 from tenure.lease import Lease
 from tenure.store import Acquired, Claim, Held, LockStore, RenewsMany, WakesWaiters, check_acquire_reply
 
-__all__ = ["Acquirer", "shielded"]
+__all__ = ["Acquirer", "ask_in_time", "draw_owner", "shielded"]
 
 _T = TypeVar("_T")
 
@@ -81,7 +81,7 @@ class Acquirer:
             The lease, or None where another owner held the key for all of the wait; and the seconds waited.
         """
         self._refuse_nested(key)
-        owner = self._draw_owner()
+        owner = draw_owner(self._instance)
         pauses = Backoff(_FIRST_PAUSE_S, min(_LONGEST_PAUSE_S, ttl_ms / 1000 / RENEWALS_PER_TTL), self._rng)
         started_at = self._clock.now()
         self.waiting += 1
@@ -100,7 +100,7 @@ class Acquirer:
 
     async def claim(self, key: str, ttl_ms: int) -> bool:
         """Claim *key* for *ttl_ms*, and leave it to expire: no lease, no renewal, no release."""
-        reply, _ = await self._ask(key, self._draw_owner(), ttl_ms)
+        reply, _ = await self._ask(key, draw_owner(self._instance), ttl_ms)
         return isinstance(reply, Acquired)
 
     async def give_back(self, kept: Kept, *, wait: bool) -> bool | None:
@@ -143,28 +143,15 @@ class Acquirer:
 
     async def _ask(self, key: str, owner: str, ttl_ms: int) -> tuple[Acquired | Held, float]:
         """Ask the store once. Behind a call whose outcome is unknown, a release is sent (contract, rule 9)."""
-        sent_at = self._clock.now()
-        useful_until = trusted_until(sent_at, ttl_ms / 1000)  # a grant that comes later is lost on arrival
-        timeout_s = min(self._store_timeout_s, useful_until - sent_at)
-        reply = await self._keeper.call(
-            "acquire",
+        return await ask_in_time(
+            self._keeper,
+            self._clock,
             _checked(self._store.acquire(key, owner, ttl_ms)),
-            timeout_s=timeout_s,
-            behind=partial(self._release_behind, key, owner),
+            granted=Acquired,
+            ttl_s=ttl_ms / 1000,
+            timeout_s=self._store_timeout_s,
+            release=partial(self._store.release, key, owner),
         )
-        if isinstance(reply, Acquired) and self._clock.now() >= useful_until:
-            self._keeper.spawn(self._release_behind(key, owner))
-            raise StoreTimeoutError("acquire", timeout_s)
-        return reply, sent_at
-
-    async def _release_behind(self, key: str, owner: str, call: "asyncio.Task[Any] | None" = None) -> None:
-        """Free what an acquire may have taken, so that a late grant is not held by nobody until its ttl ends."""
-        if call is not None and call.done() and not call.cancelled() and call.exception() is None:
-            reply = call.result()
-            if isinstance(reply, Held):
-                return
-        with contextlib.suppress(Exception):
-            await self._keeper.call("release", self._store.release(key, owner), timeout_s=self._store_timeout_s)
 
     def _begin(self, claim: Claim, reply: Acquired, sent_at: float, waited_s: float) -> Lease:
         kept = Kept(self._clock, claim, reply.token, sent_at, self._renewer)
@@ -187,10 +174,6 @@ class Acquirer:
                 "Pass the lease on, or read it with current_lease()."
             )
 
-    def _draw_owner(self) -> str:
-        # 128 bits, and the instance's name in front, so that a person can read who holds.
-        return f"{self._instance}:{secrets.token_hex(16)}"
-
     async def _pause(self, key: str, reply: Held, pauses: Backoff, until: float) -> None:
         """Pause before the next try: for the back-off, or until the holder's lock ends, or its release."""
         pause_s = pauses.next_s()
@@ -205,6 +188,68 @@ class Acquirer:
             await wait_until(self._clock, woken, when=when)
         finally:
             woken.cancel()
+
+
+def draw_owner(instance: str) -> str:
+    """Draw the id of an acquisition: 128 bits, and in front the instance's name, for a person to read who holds."""
+    return f"{instance}:{secrets.token_hex(16)}"
+
+
+async def ask_in_time(  # noqa: PLR0913 -- one call, and what has to happen behind it
+    keeper: Keeper,
+    clock: Clock,
+    asking: Awaitable[_T],
+    *,
+    granted: type,
+    ttl_s: float,
+    timeout_s: float,
+    release: Callable[[], Awaitable[object]],
+) -> tuple[_T, float]:
+    """
+    Ask a store for something that it grants for *ttl_s*, and free what it may have granted where nobody hears of it.
+
+    Args:
+        keeper: Who runs the calls.
+        clock: The holder's clock.
+        asking: The store's call.
+        granted: What it answers where it grants.
+        ttl_s: For how long, in seconds.
+        timeout_s: How long a call may take, in seconds.
+        release: The release of what may have been granted, checked by its owner.
+
+    Returns:
+        The store's answer, and when it was asked, in seconds on the holder's clock.
+
+    Cancellation: the outcome is unknown; a release is sent behind the call.
+
+    Raises:
+        StoreTimeoutError: It did not answer in time, or granted so late that the grant had ended. A release is sent.
+        Exception: What the store raises. A release is sent.
+    """
+    sent_at = clock.now()
+    useful_until = trusted_until(sent_at, ttl_s)  # a grant that comes later is lost on arrival
+    ask_within_s = min(timeout_s, useful_until - sent_at)
+    behind = partial(_release_behind, keeper, release, granted, timeout_s)
+    reply = await keeper.call("acquire", asking, timeout_s=ask_within_s, behind=behind)
+    if isinstance(reply, granted) and clock.now() >= useful_until:
+        keeper.spawn(behind(None))
+        raise StoreTimeoutError("acquire", ask_within_s)
+    return reply, sent_at
+
+
+async def _release_behind(
+    keeper: Keeper,
+    release: Callable[[], Awaitable[object]],
+    granted: type,
+    timeout_s: float,
+    call: "asyncio.Task[Any] | None",
+) -> None:
+    """Free what a call may have been granted, so that a late grant is not held by nobody until its ttl ends."""
+    answered = call is not None and call.done() and not call.cancelled() and call.exception() is None
+    if answered and call is not None and not isinstance(call.result(), granted):
+        return
+    with contextlib.suppress(Exception):
+        await keeper.call("release", release(), timeout_s=timeout_s)
 
 
 async def _checked(acquiring: Awaitable[Acquired | Held]) -> Acquired | Held:

@@ -256,6 +256,16 @@ class Keeper:
         if tasks:
             await asyncio.wait(tasks)
 
+    async def wait_while(self, busy: Callable[[], bool], one_ended: asyncio.Event, until: float) -> None:
+        """Wait until nothing is *busy*, looked at whenever *one_ended* is set, or until *until*, in seconds."""
+        while busy() and self._clock.now() < until:
+            one_ended.clear()
+            ended = self.spawn(one_ended.wait())
+            try:
+                await wait_until(self._clock, ended, when=until)
+            finally:
+                ended.cancel()
+
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():

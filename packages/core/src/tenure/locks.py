@@ -19,7 +19,7 @@ from tenure._keeper import Keeper
 from tenure._keys import MAX_INSTANCE_LENGTH, check_instance, check_key
 from tenure._lease_machine import LeaseEvent
 from tenure._startup import StartupCheck
-from tenure.clock import Clock, SystemClock, wait_until
+from tenure.clock import Clock, SystemClock
 from tenure.errors import LeaseStateError, LockNotAcquiredError
 from tenure.events import (
     AcquireRefused,
@@ -341,14 +341,11 @@ class Locks:
 
     async def _guards_end(self, caller: "asyncio.Task[Any] | None", within_s: float) -> None:
         """Wait until no body runs under a guard, other than the one that closes."""
-        until = self.clock.now() + within_s
-        while any(scope.task is not caller for scope in self._guards) and self.clock.now() < until:
-            self._guard_left.clear()
-            left = self._keeper.spawn(self._guard_left.wait())
-            try:
-                await wait_until(self.clock, left, when=until)
-            finally:
-                left.cancel()
+
+        def busy() -> bool:
+            return any(scope.task is not caller for scope in self._guards)
+
+        await self._keeper.wait_while(busy, self._guard_left, self.clock.now() + within_s)
 
     async def _release_all(self) -> None:
         ending = list(self._keeper)

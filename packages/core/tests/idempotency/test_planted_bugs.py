@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenure import LossReason
+from tenure import LossReason, _acquirer
 from tenure.idempotency import engine, execution, recorder
 from tenure.idempotency.envelope import RESPONSE
 from tenure.idempotency.execution import Execution, Settled
@@ -38,7 +38,7 @@ def nothing_goes_behind_an_acquire_that_was_given_up(patch: pytest.MonkeyPatch) 
     async def nothing(*_: Any) -> None:
         return None
 
-    patch.setattr(Recorder, "_release_behind", nothing)
+    patch.setattr(_acquirer, "_release_behind", nothing)
 
 
 def whatever_is_no_refusal_is_a_grant(patch: pytest.MonkeyPatch) -> None:

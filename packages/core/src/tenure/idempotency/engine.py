@@ -15,7 +15,7 @@ from tenure._keeper import Keeper
 from tenure._keys import MAX_INSTANCE_LENGTH, check_fingerprint, check_instance, check_key
 from tenure._lease_machine import RENEWALS_PER_TTL
 from tenure._startup import StartupCheck
-from tenure.clock import Clock, SystemClock, sleep_until, wait_until
+from tenure.clock import Clock, SystemClock, sleep_until
 from tenure.errors import (
     InFlightError,
     KeyReusedError,
@@ -116,7 +116,8 @@ class Idempotency:
     ) -> None:
         _startup.refuse_no_idempotency_store(store)
         self.store = store
-        self.lock_ttl_s = to_ms(lock_ttl, name="lock_ttl") / 1000
+        lock_ttl_ms = to_ms(lock_ttl, name="lock_ttl")
+        self.lock_ttl_s = lock_ttl_ms / 1000
         self.retention_ms = to_ms(retention, name="retention")
         self.instance = check_instance(instance or f"{socket.gethostname()}-{os.getpid()}"[-MAX_INSTANCE_LENGTH:])
         self.secret = check_secret(secret)
@@ -137,7 +138,7 @@ class Idempotency:
             self.emit,
             self._rng,
             instance=self.instance,
-            lock_ttl_ms=to_ms(lock_ttl, name="lock_ttl"),
+            lock_ttl_ms=lock_ttl_ms,
             grace_ms=self.retention_ms if grace is None else to_ms(grace, name="grace"),
             store_timeout_s=_startup.store_timeout_s(store_timeout, self.lock_ttl_s),
             sealer=sealer,
@@ -365,13 +366,7 @@ class Idempotency:
             self.emit(IdempotencyClosed(self.instance, unsettled))
 
     async def _all_ended(self, until: float) -> None:
-        while self._running and self.clock.now() < until:
-            self._one_ended.clear()
-            ended = self._keeper.spawn(self._one_ended.wait())
-            try:
-                await wait_until(self.clock, ended, when=until)
-            finally:
-                ended.cancel()
+        await self._keeper.wait_while(lambda: bool(self._running), self._one_ended, until)
 
     def refuse_unless_open(self) -> None:
         """

@@ -9,20 +9,19 @@ A call of unknown outcome is repeated where its owner may repeat it, and otherwi
 - A release is not: at worst the lock runs out.
 """
 
-import asyncio
-import contextlib
 import random
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar, cast, final
+from typing import Final, TypeVar, cast, final
 
+from tenure._acquirer import ask_in_time, draw_owner
 from tenure._keeper import Keeper
 from tenure._kept import Kept, Renewer
-from tenure._lease_machine import RENEWALS_PER_TTL, postponed, trusted_until
+from tenure._lease_machine import RENEWALS_PER_TTL, postponed
 from tenure.clock import Clock, sleep_until
-from tenure.errors import StoreTimeoutError, TenureError
+from tenure.errors import TenureError
 from tenure.events import Event
 from tenure.idempotency.envelope import RESPONSE, Sealer, bound_to, digest, open_envelope, seal
 from tenure.idempotency_store import (
@@ -127,8 +126,8 @@ class Recorder:
         return digest(self._secret, ("record", key))[:_NAME_LENGTH]
 
     def draw_owner(self) -> str:
-        """Draw the id of an execution: 128 bits, and the instance's name in front for people."""
-        return f"{self._instance}:{secrets.token_hex(16)}"
+        """Draw the id of an execution."""
+        return draw_owner(self._instance)
 
     async def acquire(self, key: str, owner: str, fingerprint: str, *, takeover: bool) -> tuple[AcquireReply, float]:
         """
@@ -141,23 +140,19 @@ class Recorder:
             StoreTimeoutError: It did not answer in time, or so late that the lock had ended. A release is sent behind.
             Exception: What the store raises, twice in a row. A release is sent behind.
         """
-        sent_at = self.clock.now()
-        useful_until = trusted_until(sent_at, self._lock_ttl_ms / 1000)
-        timeout_s = min(self._store_timeout_s, useful_until - sent_at)
 
         def ask() -> Awaitable[AcquireReply]:
             return self.store.acquire(key, owner, fingerprint, self._lock_ttl_ms, self._grace_ms, takeover=takeover)
 
-        reply = await self.keeper.call(
-            "acquire",
+        return await ask_in_time(
+            self.keeper,
+            self.clock,
             self._ask_twice(ask),
-            timeout_s=timeout_s,
-            behind=partial(self._release_behind, key, owner),
+            granted=Acquired,
+            ttl_s=self._lock_ttl_ms / 1000,
+            timeout_s=self._store_timeout_s,
+            release=partial(self.store.release, key, owner),
         )
-        if isinstance(reply, Acquired) and self.clock.now() >= useful_until:
-            self.keeper.spawn(self._release_behind(key, owner))
-            raise StoreTimeoutError("acquire", timeout_s)
-        return reply, sent_at
 
     async def _ask_twice(self, ask: Callable[[], Awaitable[AcquireReply]]) -> AcquireReply:
         """Ask again with the same owner: a reply that was lost on its way is told again."""
@@ -169,14 +164,6 @@ class Recorder:
             await sleep_until(self.clock, self.clock.now() + _SECOND_TRY_S * self.rng.random())
             reply = await ask()
         return check_acquire_reply(reply)
-
-    async def _release_behind(self, key: str, owner: str, call: "asyncio.Task[Any] | None" = None) -> None:
-        """Free what an acquire may have taken: nothing ran under it."""
-        answered = call is not None and call.done() and not call.cancelled() and call.exception() is None
-        if answered and call is not None and not isinstance(call.result(), Acquired):
-            return
-        with contextlib.suppress(Exception):
-            await self.keeper.call("release", self.store.release(key, owner), timeout_s=self._store_timeout_s)
 
     def open(self, key: str, fingerprint: str, reply: Completed) -> tuple[bool, bytes]:
         """
