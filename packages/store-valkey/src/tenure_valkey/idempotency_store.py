@@ -7,7 +7,7 @@ What each script prevents stands in its file under `scripts/`; how one gets to a
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self, final
 
-from tenure.errors import ConfigurationError, LeaseStateError
+from tenure.errors import ConfigurationError
 from tenure.idempotency_store import (
     Abandoned,
     Acquired,
@@ -27,6 +27,7 @@ from tenure.idempotency_store import (
 from tenure.store import Finding, Reach
 from tenure_valkey.errors import ForeignValueError, UnreadableReplyError
 from tenure_valkey.keys import DEFAULT_RECORD_PREFIX, RecordKeys
+from tenure_valkey.lifetime import Lifetime
 from tenure_valkey.runner import Script, ScriptRunner, check_runner, read_script
 from tenure_valkey.startup_check import Needs, check_server
 
@@ -82,8 +83,7 @@ class ValkeyIdempotencyStore:
             )
         self._keys = RecordKeys(prefix)
         self._runner = runner
-        self._owns_runner = owns_runner
-        self._closed = False
+        self._lifetime = Lifetime(runner, owned=owns_runner, opened_with="open_idempotency_store")
 
     @property
     def prefix(self) -> str:
@@ -144,21 +144,17 @@ class ValkeyIdempotencyStore:
     async def purge(self, limit: int = 1000) -> int:
         """Return 0: the server deletes records whose time has ended by itself."""
         check_limit(limit)
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         return 0
 
     async def check(self) -> Sequence[Finding]:
         """Look at every primary that the runner knows, without writing; see `tenure_valkey.startup_check`."""
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         return await check_server(self._runner, _needs(self._keys))
 
     async def aclose(self) -> None:
         """Close what the store opened itself: its runner, where it owns it. May be called again."""
-        if self._owns_runner and not self._closed:
-            self._closed = True
-            close = getattr(self._runner, "aclose", None)
-            if close is not None:
-                await close()
+        await self._lifetime.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -172,13 +168,8 @@ class ValkeyIdempotencyStore:
 
     async def _run(self, script: Script, key: str, *args: bytes) -> Any:
         check_key(key)
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         return await self._runner.run(script, (self._keys.record(key),), args)
-
-    def _refuse_closed(self) -> None:
-        # A client that was closed opens new connections when it is asked again: nobody would close those.
-        if self._closed:
-            raise LeaseStateError("The store is closed: open a new one with open_idempotency_store().")
 
 
 def _needs(keys: RecordKeys) -> Needs:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self, final
 
 from tenure._durations import Duration, to_ms
-from tenure.errors import ConfigurationError, LeaseStateError
+from tenure.errors import ConfigurationError
 from tenure.store import (
     MAX_TOKEN,
     Acquired,
@@ -25,6 +25,7 @@ from tenure.store import (
 )
 from tenure_valkey.errors import ForeignValueError, TokensExhaustedError, UnreadableReplyError
 from tenure_valkey.keys import DEFAULT_PREFIX, Keys
+from tenure_valkey.lifetime import Lifetime
 from tenure_valkey.runner import Call, FindsKeys, RunsMany, Script, ScriptRunner, check_runner, read_script
 from tenure_valkey.startup_check import Needs, check_server
 
@@ -81,8 +82,7 @@ class ValkeyLockStore:
         self._keys = Keys(prefix)
         self._retention = _number(to_ms(fence_retention, name="fence_retention"))
         self._runner = runner
-        self._owns_runner = owns_runner
-        self._closed = False
+        self._lifetime = Lifetime(runner, owned=owns_runner, opened_with="open_store")
 
     @property
     def prefix(self) -> str:
@@ -165,7 +165,7 @@ class ValkeyLockStore:
         """
         if type(prefix) is not str or any("\ud800" <= character <= "\udfff" for character in prefix):
             raise ConfigurationError("list_locks() was given a prefix that is no text: give a str without surrogates.")
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         if not isinstance(self._runner, FindsKeys):
             raise ConfigurationError(
                 f"{type(self._runner).__name__} cannot look for keys: give it a method find_keys(), see FindsKeys."
@@ -183,16 +183,12 @@ class ValkeyLockStore:
 
     async def check(self) -> Sequence[Finding]:
         """Look at every primary that the runner knows, without writing; see `tenure_valkey.startup_check`."""
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         return await check_server(self._runner, _needs(self._keys))
 
     async def aclose(self) -> None:
         """Close what the store opened itself: its runner, where it owns it. May be called again."""
-        if self._owns_runner and not self._closed:
-            self._closed = True
-            close = getattr(self._runner, "aclose", None)
-            if close is not None:
-                await close()
+        await self._lifetime.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -223,11 +219,11 @@ class ValkeyLockStore:
             _LOG.debug("Fences of renewed locks were not kept: %s", type(failures[0]).__name__)
 
     async def _run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         return await self._runner.run(script, keys, args)
 
     async def _run_many(self, script: Script, calls: Sequence[Call]) -> list[Any]:
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         replies: list[Any] = []
         for start in range(0, len(calls), _TOGETHER):
             together = calls[start : start + _TOGETHER]
@@ -242,11 +238,6 @@ class ValkeyLockStore:
             return await self._runner.run(script, *call)
         except Exception as error:  # noqa: BLE001 -- as RunsMany: it stands in its call's place
             return error
-
-    def _refuse_closed(self) -> None:
-        # A client that was closed opens new connections when it is asked again: nobody would close those.
-        if self._closed:
-            raise LeaseStateError("The store is closed: open a new one with open_store().")
 
 
 def _needs(keys: Keys) -> Needs:
