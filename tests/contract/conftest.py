@@ -1,15 +1,42 @@
 """PostgreSQL as the contract meets it: plain, behind a pooler, under a stricter default, as a role with few rights."""
 
 import re
+import sys
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
+import glide  # noqa: F401 -- loaded before the modules that it leaves behind are looked at
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tenure_postgres import create_schema_sql
 from tenure_testbed.postgres_access import PostgresAccess, database_of
 
+with warnings.catch_warnings():
+    # glide leaves modules behind that warn whoever first looks at them, as Hypothesis looks at every module there is.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    for _name, _module in list(sys.modules.items()):
+        if _name.startswith("glide."):
+            getattr(_module, "__file__", None)
+
 ROLE = "tenure_contract_role"
+
+VALKEY_README = Path(__file__).resolve().parents[2] / "packages" / "store-valkey" / "README.md"
+
+
+@pytest.fixture
+def granted() -> Callable[[str], list[str]]:
+    """Read the rules of the README's user under a title, such as "glide: cluster" or "records, glide: cluster"."""
+
+    def read(title: str) -> list[str]:
+        line = re.search(
+            rf"^# {re.escape(title)}\nACL SETUSER shop on >secret (.+)$", VALKEY_README.read_text(), re.MULTILINE
+        )
+        assert line is not None, f"the README has no rights under {title!r}"
+        return line[1].split()
+
+    return read
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,7 @@
 """The contract of a lock store, on Valkey and Redis: one server, a cluster, Sentinel; glide, redis-py, valkey-py."""
 
 import asyncio
-import re
-import sys
-import warnings
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import glide
@@ -23,20 +20,13 @@ from tenure_valkey import (
     open_valkey_store,
 )
 
-with warnings.catch_warnings():
-    # glide leaves modules behind that warn whoever first looks at them, as Hypothesis looks at every module there is.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    for _name, _module in list(sys.modules.items()):
-        if _name.startswith("glide."):
-            getattr(_module, "__file__", None)
-
 CAPABILITIES = (RenewsMany, ListsLocks, ChecksServer)
 CLIENTS = ["glide", "redis"]
 
+Granted = Callable[[str], list[str]]
+
 FEWER_ROUNDS = 6
 """Rounds of each race where the suite runs again by another way."""
-
-README = Path(__file__).resolve().parents[2] / "packages" / "store-valkey" / "README.md"
 
 
 def contract(make_store: Any, *, ttl_ms: int = 1000, **options: Any) -> list[Case]:
@@ -125,19 +115,14 @@ async def test_across_restarts_of_the_server(own_valkey: ValkeyServer) -> None:
 # --------------------------------------------------------------------- as a user with what the README grants
 
 
-def granted(title: str) -> list[str]:
-    """The rules of the README's user for one kind of client."""
-    line = re.search(rf"^# {re.escape(title)}\nACL SETUSER shop on >secret (.+)$", README.read_text(), re.MULTILINE)
-    assert line is not None, f"the README has no rights under {title!r}"
-    return line[1].split()
-
-
 @pytest.mark.matrix
 @pytest.mark.parametrize("server", ["valkey", "redis"])
 @pytest.mark.parametrize(
     ("client", "title"), [("glide", "glide: one server"), ("redis", "redis-py: one server, Sentinel")]
 )
-async def test_as_the_user_of_the_readme(server: str, client: str, title: str, request: pytest.FixtureRequest) -> None:
+async def test_as_the_user_of_the_readme(
+    server: str, client: str, title: str, request: pytest.FixtureRequest, granted: Granted
+) -> None:
     one: ValkeyServer = request.getfixturevalue(f"{server}_server")
     one.add_user("shop", "secret", *granted(title))
     async with open_valkey_store(f"{one.url(user='shop')}?client={client}") as store:
@@ -147,7 +132,9 @@ async def test_as_the_user_of_the_readme(server: str, client: str, title: str, r
 
 @pytest.mark.matrix
 @pytest.mark.parametrize(("client", "title"), [("glide", "glide: cluster"), ("redis", "redis-py: cluster")])
-async def test_as_the_user_of_the_readme_on_a_cluster(client: str, title: str, valkey_cluster: ValkeyCluster) -> None:
+async def test_as_the_user_of_the_readme_on_a_cluster(
+    client: str, title: str, valkey_cluster: ValkeyCluster, granted: Granted
+) -> None:
     valkey_cluster.add_user("shop", "secret", *granted(title))
     url = valkey_cluster.url().replace("://", "://shop:secret@")
     async with open_valkey_store(f"{url}?client={client}") as store:
@@ -156,7 +143,7 @@ async def test_as_the_user_of_the_readme_on_a_cluster(client: str, title: str, v
 
 
 @pytest.mark.matrix
-async def test_as_the_user_of_the_readme_behind_sentinel(valkey_sentinel: ValkeySentinel) -> None:
+async def test_as_the_user_of_the_readme_behind_sentinel(valkey_sentinel: ValkeySentinel, granted: Granted) -> None:
     valkey_sentinel.add_user("shop", "secret", *granted("redis-py: one server, Sentinel"))
     url = valkey_sentinel.url().replace("://", "://shop:secret@")
     await holds(url)

@@ -5,18 +5,16 @@ import random
 from typing import Any
 
 import pytest
+from world import LOCK_S, World, begin, replayed
 
 from tenure import ConfigurationError, LossReason, StoreReplyError, StoreTimeoutError
 from tenure.events import (
-    ExecutionLost,
     IdempotencyClosed,
     IdempotencyOutcome,
     IdempotencyStarted,
-    RecordOutcome,
 )
 from tenure.idempotency import (
     Completion,
-    Execution,
     ExecutionLostError,
     Idempotency,
     InFlightError,
@@ -26,42 +24,7 @@ from tenure.idempotency import (
     Settled,
 )
 from tenure.store import Finding
-from tenure.testing import FaultyIdempotencyStore, LoopClock, virtual
-
-LOCK_S = 3.0
-
-
-class World:
-    def __init__(self) -> None:
-        self.clock = LoopClock()
-        self.inner = InMemoryIdempotencyStore(self.clock)
-        self.store = FaultyIdempotencyStore(self.inner, clock=self.clock)
-        self.events: list[Any] = []
-
-    def instance(self, **options: Any) -> Idempotency:
-        defaults: dict[str, Any] = {"lock_ttl": LOCK_S, "retention": "1h", "store_timeout": 1}
-        return Idempotency(
-            options.pop("store", self.store), clock=self.clock, hooks=[self.events.append], **(defaults | options)
-        )
-
-    def outcomes(self) -> list[IdempotencyOutcome]:
-        return [event.outcome for event in self.events if isinstance(event, RecordOutcome)]
-
-    def lost(self) -> list[LossReason]:
-        return [event.reason for event in self.events if isinstance(event, ExecutionLost)]
-
-
-async def begin(one: Idempotency, key: str = "k", **options: Any) -> Execution:
-    begun = await one.begin(key, "f", **options)
-    assert isinstance(begun, Execution)
-    return begun
-
-
-async def replayed(one: Idempotency, key: str = "k") -> bytes:
-    begun = await one.begin(key, "f")
-    assert isinstance(begun, Replay)
-    return begun.payload
-
+from tenure.testing import FaultyIdempotencyStore, virtual
 
 # ----------------------------------------------------------------------------- effects, seals, end
 

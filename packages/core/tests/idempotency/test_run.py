@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import world
+from world import LOCK_S
 
 from tenure import ConfigurationError, LeaseStateError
-from tenure.events import IdempotencyOutcome, RecordOutcome
+from tenure.events import IdempotencyOutcome
 from tenure.idempotency import (
     Idempotency,
     IdempotencyContext,
@@ -19,30 +21,19 @@ from tenure.idempotency import (
     OutcomeUnknownError,
     ResponseNotStoredError,
 )
-from tenure.testing import FaultyIdempotencyStore, LoopClock, virtual
-
-LOCK_S = 3.0
+from tenure.testing import FaultyIdempotencyStore, virtual
 
 
-class World:
-    """One store and as many instances as a fact needs."""
+class World(world.World):
+    """The same, and a function that counts its runs."""
 
     def __init__(self) -> None:
-        self.clock = LoopClock()
-        self.store = FaultyIdempotencyStore(InMemoryIdempotencyStore(self.clock), clock=self.clock)
-        self.events: list[Any] = []
+        super().__init__()
         self.runs: list[int] = []
-
-    def instance(self, **options: Any) -> Idempotency:
-        defaults: dict[str, Any] = {"lock_ttl": LOCK_S, "retention": "1h", "store_timeout": 1}
-        return Idempotency(self.store, clock=self.clock, hooks=[self.events.append], **(defaults | options))
 
     async def work(self, context: IdempotencyContext) -> dict[str, int]:
         self.runs.append(context.attempt)
         return {"run": len(self.runs)}
-
-    def outcomes(self) -> list[IdempotencyOutcome]:
-        return [event.outcome for event in self.events if isinstance(event, RecordOutcome)]
 
 
 async def gone(after_s: float = LOCK_S) -> None:
