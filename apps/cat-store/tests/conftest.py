@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import http.server
 import itertools
 import logging
 import re
 import sys
+import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -174,23 +176,17 @@ class Process(tenure_testbed.Replica):
         )
 
 
-@pytest.fixture
-async def nobody_in_particular() -> AsyncIterator[str]:
-    """Where something answers every request with 404: a partner that is there, and has nothing to say."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-            await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+@pytest.fixture(scope="session")
+def partners_url() -> Iterator[str]:
+    """Where something answers every request with an error: partners that are there, and no more."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 @pytest.fixture
-async def launch(settings: Settings, shop: Shop, valkey_url: str, nobody_in_particular: str) -> AsyncIterator[Launch]:
+async def launch(settings: Settings, shop: Shop, valkey_url: str, partners_url: str) -> AsyncIterator[Launch]:
     """
     Start replicas as processes, and wait until they are up: `await launch(3, DRAIN="1")`.
 
@@ -200,8 +196,8 @@ async def launch(settings: Settings, shop: Shop, valkey_url: str, nobody_in_part
     environment = {
         "DATABASE_URL": settings.database_url,
         "VALKEY_URL": valkey_url,
-        "ACCOUNTING_URL": nobody_in_particular,
-        "WAREHOUSE_URL": nobody_in_particular,
+        "ACCOUNTING_URL": partners_url,
+        "WAREHOUSE_URL": partners_url,
         "STOCK_RECONCILIATION_CRON": "0 2 * * *",
         "RECORD_PURGE_CRON": "0 2 * * *",
         "PORT": "0",

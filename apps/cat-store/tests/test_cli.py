@@ -1,10 +1,8 @@
 """What a person meets at the command line when something is wrong."""
 
-import http.server
 import os
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -24,24 +22,15 @@ def bounded() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.fixture(scope="module")
-def partners() -> Iterator[str]:
-    """Where something answers every request with an error: partners that are there, and no more."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, postgres_url: str, valkey_url: str, partners: str) -> None:
+def environment(monkeypatch: pytest.MonkeyPatch, postgres_url: str, valkey_url: str, partners_url: str) -> None:
     # The test's own handlers stay: logs.configure() is for processes.
     monkeypatch.setattr(logs, "configure", lambda **_: None)
     monkeypatch.setenv("CAT_STORE_DATABASE_URL", postgres_url)
     monkeypatch.setenv("CAT_STORE_VALKEY_URL", valkey_url)
     monkeypatch.setenv("CAT_STORE_PORT", "0")
-    monkeypatch.setenv("CAT_STORE_ACCOUNTING_URL", f"{partners}/accounting")
-    monkeypatch.setenv("CAT_STORE_WAREHOUSE_URL", f"{partners}/warehouse")
+    monkeypatch.setenv("CAT_STORE_ACCOUNTING_URL", f"{partners_url}/accounting")
+    monkeypatch.setenv("CAT_STORE_WAREHOUSE_URL", f"{partners_url}/warehouse")
     monkeypatch.setenv("CAT_STORE_START_WITHIN", "2")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -57,12 +58,12 @@ async def test_what_stays_away_is_given_up_with_the_setting_to_look_at_and_no_pa
 
 
 @pytest.fixture
-def up(settings: Settings, valkey_url: str, nobody_in_particular: str) -> Settings:
+def up(settings: Settings, valkey_url: str, partners_url: str) -> Settings:
     return dataclasses.replace(
         settings,
         valkey_url=valkey_url,
-        accounting_url=nobody_in_particular,
-        warehouse_url=nobody_in_particular,
+        accounting_url=partners_url,
+        warehouse_url=partners_url,
         start_within_s=30,
     )
 
@@ -82,10 +83,18 @@ async def test_a_shop_that_is_up_is_found(up: Settings) -> None:
 )
 async def test_a_server_that_is_not_there_is_named(up: Settings, setting: str, url: str, variable: str) -> None:
     changed = dataclasses.replace(up, start_within_s=0.5, **{setting: url})  # type: ignore[arg-type]
-    with pytest.raises(ExceptionGroup) as found:
+    with pytest.raises(UnreachableError) as found:
         await wait_for_all(changed)
-    [error] = found.value.exceptions
-    assert variable in str(error)
+    assert re.findall(r"CAT_STORE_[A-Z]+_URL", str(found.value)) == [variable]
+
+
+async def test_everything_that_is_not_there_is_named_at_once(settings: Settings) -> None:
+    nothing = dataclasses.replace(
+        settings, database_url="postgresql+asyncpg://shop@127.0.0.1:1/shop", start_within_s=0.5
+    )
+    with pytest.raises(UnreachableError) as found:
+        await wait_for_all(nothing)
+    assert len(re.findall(r"CAT_STORE_[A-Z]+_URL", str(found.value))) == 4
 
 
 async def test_a_replica_without_its_database_says_so_in_one_line_and_ends(launch: Launch) -> None:

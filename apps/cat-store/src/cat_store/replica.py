@@ -39,7 +39,7 @@ from cat_store.partners.connection import Partner, PartnerError
 from cat_store.rehearsal import Deaths, PauseBeforeWrite, reach_nothing
 from cat_store.scheduler import Cron, Scheduler
 from cat_store.settings import Settings
-from cat_store.waiting import UnreachableError, wait_for_all
+from cat_store.waiting import wait_for_all
 from cat_store.web.app import create_app
 from cat_store.web.server import Listener, serving
 from tenure import Locks, TenureError, open_idempotency_store, open_store
@@ -299,13 +299,9 @@ async def _found(settings: Settings, stop: asyncio.Event) -> bool:
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            return False
-        try:
+        if waiting.done():
             waiting.result()
-        except* UnreachableError as unreachable:
-            raise UnreachableError(" ".join(str(error) for error in unreachable.exceptions)) from None
-        return True
+        return waiting.done()
     finally:
         waiting.cancel()
         stopped.cancel()

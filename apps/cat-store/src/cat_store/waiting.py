@@ -33,7 +33,7 @@ async def wait_for_all(settings: Settings) -> None:
     Wait until the database, the Valkey and the partners answer, side by side.
 
     Raises:
-        UnreachableError: One of them did not within `start_within_s`.
+        UnreachableError: Some of them did not within `start_within_s`; the message tells of each.
     """
 
     async def database() -> None:
@@ -58,15 +58,18 @@ async def wait_for_all(settings: Settings) -> None:
 
         return ask
 
-    within_s = settings.start_within_s
-    async with asyncio.TaskGroup() as waiting:
-        for what, variable, ask in (
-            ("The database", "DATABASE_URL", database),
-            ("The Valkey of the schedule", "VALKEY_URL", valkey),
-            ("Accounting", "ACCOUNTING_URL", partner(settings.accounting_url)),
-            ("The warehouse", "WAREHOUSE_URL", partner(settings.warehouse_url)),
-        ):
-            waiting.create_task(wait_for(what, f"{PREFIX}{variable}", ask, within_s=within_s))
+    needed: tuple[tuple[str, str, Ask], ...] = (
+        ("The database", "DATABASE_URL", database),
+        ("The Valkey of the schedule", "VALKEY_URL", valkey),
+        ("Accounting", "ACCOUNTING_URL", partner(settings.accounting_url)),
+        ("The warehouse", "WAREHOUSE_URL", partner(settings.warehouse_url)),
+    )
+    found = await asyncio.gather(
+        *(wait_for(what, PREFIX + variable, ask, within_s=settings.start_within_s) for what, variable, ask in needed),
+        return_exceptions=True,
+    )
+    if problems := [str(one) for one in found if isinstance(one, UnreachableError)]:
+        raise UnreachableError(" ".join(problems))
 
 
 async def wait_for(what: str, variable: str, ask: Ask, *, within_s: float, pause_s: float = _PAUSE_S) -> None:

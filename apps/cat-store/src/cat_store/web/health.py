@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from litestar import Controller, Response, get
@@ -11,8 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tenure import Locks
-from tenure.idempotency import Idempotency
-from tenure.store import ChecksServer
+from tenure.idempotency import Idempotency, Phase
 
 __all__ = ["Alive", "HealthController", "Readiness", "Ready"]
 
@@ -94,12 +93,12 @@ class Readiness:
 
 
 async def _of(one: Locks | Idempotency) -> Answer:
-    if one.phase.name != "OPEN":  # the phases of the two are two enumerations
+    if one.phase is not Phase.OPEN:
         return "closed"
-    store: Any = one.store
-    if isinstance(store, ChecksServer) and any(finding.fatal for finding in await store.check()):
+    findings = await one.check()
+    if any(finding.fatal for finding in findings):
         return "unsafe"
-    return "ok"
+    return "unreachable" if any(finding.code == "store-unreachable" for finding in findings) else "ok"
 
 
 class HealthController(Controller):
