@@ -1,7 +1,7 @@
 """HTTP idempotency for any ASGI application, without a framework."""
 
 from tenure.ext.asgi._canonical import canonical_json
-from tenure.ext.asgi._guard import RequestGuard
+from tenure.ext.asgi._guard import DEFAULT_NAMESPACE, DEFAULT_PROBLEM_BASE, RequestGuard
 from tenure.ext.asgi._inner_scope import CONTEXT_KEY
 from tenure.ext.asgi._middleware import IdempotencyMiddleware
 from tenure.ext.asgi._options import UNSCOPED, IdempotencyOptions, Principal, Unscoped
@@ -9,6 +9,8 @@ from tenure.ext.asgi._problems import PROBLEMS, Problem, problem_of
 
 __all__ = [
     "CONTEXT_KEY",
+    "DEFAULT_NAMESPACE",
+    "DEFAULT_PROBLEM_BASE",
     "PROBLEMS",
     "UNSCOPED",
     "IdempotencyMiddleware",

@@ -1,14 +1,21 @@
 """The plugin: locks and idempotency of a Litestar application."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import final
 
 from litestar.config.app import AppConfig
 from litestar.plugins import InitPlugin, ReceiveRoutePlugin
 from litestar.routes import BaseRoute
 
 from tenure.errors import ConfigurationError
-from tenure.ext.asgi import IdempotencyOptions, Principal, RequestGuard, Unscoped
+from tenure.ext.asgi import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_PROBLEM_BASE,
+    IdempotencyOptions,
+    Principal,
+    RequestGuard,
+    Unscoped,
+)
 from tenure.ext.litestar import _dependencies
 from tenure.ext.litestar._ambient import AmbientLocks
 from tenure.ext.litestar._commits import watch_commits
@@ -23,9 +30,6 @@ from tenure.idempotency import Idempotency
 from tenure.locks import Locks
 
 __all__ = ["TenurePlugin"]
-
-_NAMESPACE: Final = "http"
-_PROBLEM_BASE: Final = "urn:tenure:idempotency:"
 
 
 @final
@@ -91,8 +95,8 @@ class TenurePlugin(InitPlugin):
         principal: Principal | Unscoped | None = None,
         options: IdempotencyOptions | None = None,
         protect: Protect = "opted",
-        namespace: str = _NAMESPACE,
-        problem_base: str = _PROBLEM_BASE,
+        namespace: str = DEFAULT_NAMESPACE,
+        problem_base: str = DEFAULT_PROBLEM_BASE,
         problem_details: bool = False,
         health_path: str | None = None,
         health_in_schema: bool = False,
