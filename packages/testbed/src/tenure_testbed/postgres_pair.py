@@ -4,8 +4,8 @@ import threading
 from collections.abc import Mapping
 
 from tenure_testbed.errors import ServerError, StatementError
-from tenure_testbed.faultproxy import ThreadedFaultProxy
 from tenure_testbed.lifecycle import Lifecycle
+from tenure_testbed.linked_server import LinkedServer
 from tenure_testbed.ports import LOOPBACK
 from tenure_testbed.postgres import PostgresServer
 from tenure_testbed.postgres_access import DEFAULT_DRIVER
@@ -29,27 +29,6 @@ _REPLICATION: Mapping[str, Setting] = {
 _REPLICATION_STATE = "SELECT application_name, state, sync_state FROM pg_stat_replication"
 
 
-class _Node:
-    """One server, and the proxy through which the other one replicates from it."""
-
-    def __init__(self, server: PostgresServer, label: str) -> None:
-        self.server = server
-        self.label = label
-        self.link: ThreadedFaultProxy | None = None
-
-    def open_link(self) -> ThreadedFaultProxy:
-        if self.link is None:
-            self.link = ThreadedFaultProxy((LOOPBACK, self.server.port))
-            self.link.start()
-        return self.link
-
-    def close(self) -> None:
-        if self.link is not None:
-            self.link.close()
-            self.link = None
-        self.server.close()
-
-
 class PostgresPair(Lifecycle):
     """
     A primary and a streaming standby, synchronous or not.
@@ -69,8 +48,10 @@ class PostgresPair(Lifecycle):
     ) -> None:
         self.synchronous = synchronous
         merged = dict(_REPLICATION) | dict(settings or {})
-        self._primary = _Node(PostgresServer(name="PostgreSQL node a", settings=merged, fsync=fsync), label="node_a")
-        self._standby = _Node(
+        self._primary = LinkedServer(
+            PostgresServer(name="PostgreSQL node a", settings=merged, fsync=fsync), label="node_a"
+        )
+        self._standby = LinkedServer(
             PostgresServer(name="PostgreSQL node b", settings=merged, fsync=fsync, prepare=self._back_up),
             label="node_b",
         )

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Mapping
 
 from tenure_testbed.errors import ServerError
-from tenure_testbed.faultproxy import ThreadedFaultProxy
 from tenure_testbed.lifecycle import Lifecycle
+from tenure_testbed.linked_server import LinkedServer
 from tenure_testbed.ports import LOOPBACK
 from tenure_testbed.valkey import ValkeyServer
 from tenure_testbed.valkey_program import Binary, reason_unavailable
@@ -14,26 +14,6 @@ from tenure_testbed.valkey_replication import REPLICATION, await_caught_up, foll
 # A cut link is a partition that both ends sit out: neither may find it by itself and reconnect. An hour is longer
 # than any test.
 _PATIENCE = {"repl-timeout": "3600"}
-
-
-class _Node:
-    """One server, and the proxy through which the other one replicates from it."""
-
-    def __init__(self, server: ValkeyServer) -> None:
-        self.server = server
-        self.link: ThreadedFaultProxy | None = None
-
-    def open_link(self) -> ThreadedFaultProxy:
-        if self.link is None:
-            self.link = ThreadedFaultProxy((LOOPBACK, self.server.port))
-            self.link.start()
-        return self.link
-
-    def close(self) -> None:
-        if self.link is not None:
-            self.link.close()
-            self.link = None
-        self.server.close()
 
 
 class ValkeyPair(Lifecycle):
@@ -50,8 +30,8 @@ class ValkeyPair(Lifecycle):
 
     def __init__(self, *, settings: Mapping[str, str] | None = None, binary: Binary = "valkey-server") -> None:
         merged = REPLICATION | _PATIENCE | dict(settings or {})
-        self._primary = _Node(ValkeyServer(name="Valkey server a", settings=merged, binary=binary))
-        self._replica = _Node(ValkeyServer(name="Valkey server b", settings=merged, binary=binary))
+        self._primary = LinkedServer(ValkeyServer(name="Valkey server a", settings=merged, binary=binary))
+        self._replica = LinkedServer(ValkeyServer(name="Valkey server b", settings=merged, binary=binary))
         self._lock = threading.RLock()
 
     @staticmethod
