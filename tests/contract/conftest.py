@@ -10,7 +10,7 @@ import glide  # noqa: F401 -- loaded before the modules that it leaves behind ar
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from tenure_postgres import create_schema_sql
+from tenure_postgres import create_idempotency_schema_sql, create_schema_sql
 from tenure_testbed.postgres_access import PostgresAccess, database_of
 
 with warnings.catch_warnings():
@@ -39,36 +39,63 @@ def granted() -> Callable[[str], list[str]]:
     return read
 
 
+def _database_with(server: PostgresAccess, schema_sql: str) -> Iterator[str]:
+    """A database with a table in it, for all: a case draws keys of its own."""
+    url = server.create_database()
+    server.execute(schema_sql, database_of(url))
+    yield url
+    server.drop_database(database_of(url))
+
+
+def _made_serializable(server: PostgresAccess, url: str, schema_sql: str) -> str:
+    """A database with a table, whose transactions are SERIALIZABLE unless they say otherwise."""
+    database = database_of(url)
+    server.execute(schema_sql, database)
+    server.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
+    return url
+
+
+def _as_role(server: PostgresAccess, url: str, granted: str) -> Iterator[str]:
+    """The same database as a role that may do what is granted, and nothing else anywhere."""
+    database = database_of(url)
+    server.execute(f"DROP ROLE IF EXISTS {ROLE}")
+    server.execute(
+        f"CREATE ROLE {ROLE} LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC; "
+        f"GRANT USAGE ON SCHEMA public TO {ROLE}; GRANT {granted} TO {ROLE}",
+        database,
+    )
+    yield re.sub(r"://[^@]*@", f"://{ROLE}@", url)
+    server.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}", database)
+
+
 @pytest.fixture(scope="session")
 def locks_database(postgres_server: PostgresAccess) -> Iterator[str]:
-    """A database with the locks table in it, for all: a case draws keys of its own."""
-    url = postgres_server.create_database()
-    postgres_server.execute(create_schema_sql(), database_of(url))
-    yield url
-    postgres_server.drop_database(database_of(url))
+    yield from _database_with(postgres_server, create_schema_sql())
+
+
+@pytest.fixture(scope="session")
+def records_database(postgres_server: PostgresAccess) -> Iterator[str]:
+    yield from _database_with(postgres_server, create_idempotency_schema_sql())
 
 
 @pytest.fixture
 def serializable_database(postgres_server: PostgresAccess, postgres_url: str) -> str:
-    """One whose transactions are SERIALIZABLE unless they say otherwise."""
-    database = database_of(postgres_url)
-    postgres_server.execute(create_schema_sql(), database)
-    postgres_server.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
-    return postgres_url
+    return _made_serializable(postgres_server, postgres_url, create_schema_sql())
+
+
+@pytest.fixture
+def serializable_records(postgres_server: PostgresAccess, postgres_url: str) -> str:
+    return _made_serializable(postgres_server, postgres_url, create_idempotency_schema_sql())
 
 
 @pytest.fixture
 def as_little_as_possible(locks_database: str, postgres_server: PostgresAccess) -> Iterator[str]:
-    """The same database as a role that may SELECT, INSERT and UPDATE the table, and nothing else anywhere."""
-    database = database_of(locks_database)
-    postgres_server.execute(f"DROP ROLE IF EXISTS {ROLE}")
-    postgres_server.execute(
-        f"CREATE ROLE {ROLE} LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC; "
-        f"GRANT USAGE ON SCHEMA public TO {ROLE}; GRANT SELECT, INSERT, UPDATE ON tenure_locks TO {ROLE}",
-        database,
-    )
-    yield re.sub(r"://[^@]*@", f"://{ROLE}@", locks_database)
-    postgres_server.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}", database)
+    yield from _as_role(postgres_server, locks_database, "SELECT, INSERT, UPDATE ON tenure_locks")
+
+
+@pytest.fixture
+def as_little_as_needed(records_database: str, postgres_server: PostgresAccess) -> Iterator[str]:
+    yield from _as_role(postgres_server, records_database, "SELECT, INSERT, UPDATE, DELETE ON tenure_idempotency")
 
 
 @pytest.fixture

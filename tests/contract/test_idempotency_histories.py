@@ -10,9 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tenure.idempotency import InMemoryIdempotencyStore
 from tenure.idempotency_store import IdempotencyStore
 from tenure.testing import idempotency_histories
-from tenure_postgres import PostgresIdempotencyStore, create_idempotency_schema_sql
-from tenure_testbed import PostgresServer
-from tenure_testbed.postgres_access import database_of
+from tenure_postgres import PostgresIdempotencyStore
 from tenure_valkey import open_valkey_idempotency_store
 
 CALLS = 2000
@@ -21,23 +19,15 @@ ANSWERS = {"Acquired", "Acquired again", "InFlight", "Abandoned", "Mismatch", "C
 """What a run of this length comes by, whatever is drawn; a run that does not has compared nothing."""
 
 
-@pytest.fixture
-def records_url(postgres_server: PostgresServer, postgres_url: str) -> str:
-    for statement in create_idempotency_schema_sql().split(";"):
-        if statement.strip():
-            postgres_server.execute(statement, database_of(postgres_url))
-    return postgres_url
-
-
 @pytest.mark.matrix
 async def test_random_histories_are_answered_alike_by_every_store_through_every_client(
-    records_url: str, valkey_url: str, valkey_cluster_url: str, make_engine: Callable[..., AsyncEngine]
+    records_database: str, valkey_url: str, valkey_cluster_url: str, make_engine: Callable[..., AsyncEngine]
 ) -> None:
     prefix = f"{secrets.token_hex(4)}:"
     async with AsyncExitStack() as stack:
         stores: dict[str, IdempotencyStore] = {
             "memory": InMemoryIdempotencyStore(),
-            "PostgreSQL": PostgresIdempotencyStore(make_engine(records_url)),
+            "PostgreSQL": PostgresIdempotencyStore(make_engine(records_database)),
         }
         for where, url in (("server", valkey_url), ("cluster", valkey_cluster_url)):
             for client in ("glide", "redis"):

@@ -1,8 +1,7 @@
 """The contract of an idempotency store, on PostgreSQL, where calls really overlap: a pool of twenty, 32 callers."""
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -12,11 +11,10 @@ from tenure.testing import Case, idempotency_histories, idempotency_store_contra
 from tenure_postgres import PostgresIdempotencyStore, create_idempotency_schema_sql, create_lock_engine
 from tenure_testbed.pgbouncer import PgBouncer
 from tenure_testbed.postgres import PostgresServer
-from tenure_testbed.postgres_access import PostgresAccess, database_of
+from tenure_testbed.postgres_access import database_of
 
 MakeEngine = Callable[..., AsyncEngine]
 
-ROLE = "tenure_idempotency_contract_role"
 
 FEWER_ROUNDS = 6
 """Rounds of each race where the suite runs again on the same server by another way."""
@@ -33,38 +31,6 @@ def contract(engine: AsyncEngine | None, **options: Any) -> list[Case]:
 
 
 NAMES = [case.name for case in contract(None)]
-
-
-@pytest.fixture(scope="session")
-def records_database(postgres_server: PostgresAccess) -> Iterator[str]:
-    """A database with the records' table in it, for all: a case draws keys of its own."""
-    url = postgres_server.create_database()
-    postgres_server.execute(create_idempotency_schema_sql(), database_of(url))
-    yield url
-    postgres_server.drop_database(database_of(url))
-
-
-@pytest.fixture
-def serializable_records(postgres_server: PostgresAccess, postgres_url: str) -> str:
-    """One whose transactions are SERIALIZABLE unless they say otherwise."""
-    database = database_of(postgres_url)
-    postgres_server.execute(create_idempotency_schema_sql(), database)
-    postgres_server.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
-    return postgres_url
-
-
-@pytest.fixture
-def as_little_as_needed(records_database: str, postgres_server: PostgresAccess) -> Iterator[str]:
-    """The same database as a role that may read and write the table, DELETE included, and nothing else anywhere."""
-    database = database_of(records_database)
-    postgres_server.execute(f"DROP ROLE IF EXISTS {ROLE}")
-    postgres_server.execute(
-        f"CREATE ROLE {ROLE} LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC; "
-        f"GRANT USAGE ON SCHEMA public TO {ROLE}; GRANT SELECT, INSERT, UPDATE, DELETE ON tenure_idempotency TO {ROLE}",
-        database,
-    )
-    yield re.sub(r"://[^@]*@", f"://{ROLE}@", records_database)
-    postgres_server.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}", database)
 
 
 @pytest.mark.parametrize("name", NAMES)
