@@ -204,6 +204,22 @@ async def test_a_release_wakes_all_who_wait_for_its_key_and_nobody_else(store: I
     assert store._waiters == {}
 
 
+async def test_waiters_are_woken_in_the_order_in_which_they_came(store: InMemoryLockStore) -> None:
+    """And not in that of their addresses, which no seed repeats."""
+    await token_of(store, "invoices", "a:1")
+    woken: list[int] = []
+
+    async def wait(number: int) -> None:
+        await store.released("invoices")
+        woken.append(number)
+
+    tasks = [asyncio.create_task(wait(number)) for number in range(50)]
+    await asyncio.sleep(0)
+    await store.release("invoices", "a:1")
+    await asyncio.gather(*tasks)
+    assert woken == list(range(50))
+
+
 async def test_a_release_that_is_refused_wakes_nobody(store: InMemoryLockStore) -> None:
     await token_of(store, "invoices", "a:1")
     (waiter,) = await waiting(store, "invoices")

@@ -5,6 +5,7 @@ Every row replaces one piece of the engine by a wrong one, of a kind that was se
 the named fact, which must fail.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import os
@@ -109,6 +110,28 @@ def whatever_is_true_confirms(patch: pytest.MonkeyPatch) -> None:
         return [bool(reply)] * len(attempt.kept), None
 
     patch.setattr(_keeper, "_read_answers", trusts)
+
+
+def a_renewal_that_hangs_is_under_way_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Keeper, "_drop_older", lambda *_: None)
+
+
+def closing_looks_at_its_tasks_once(patch: pytest.MonkeyPatch) -> None:
+    async def close_once(self: Keeper) -> None:
+        others = self._others()
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
+
+    patch.setattr(Keeper, "close", close_once)
+
+
+def a_coroutine_in_a_coroutine(patch: pytest.MonkeyPatch) -> None:
+    def wraps(self: Keeper, call: Any) -> Any:
+        return self.spawn(_keeper._as_coroutine(call))
+
+    patch.setattr(Keeper, "start", wraps)
 
 
 async def _nothing(*_: Any, **__: Any) -> None: ...
@@ -297,6 +320,21 @@ PLANTED: list[tuple[Plant, str, str]] = [
         "test_closing_lets_guarded_bodies_end_and_refuses_new_work_meanwhile",
     ),
     (closing_releases_nothing, "test_shutdown", "test_closing_releases_what_is_still_held_and_says_that_it_was"),
+    (
+        a_renewal_that_hangs_is_under_way_for_ever,
+        "test_stragglers",
+        "test_renewals_that_hang_now_and_then_cost_no_lease",
+    ),
+    (
+        closing_looks_at_its_tasks_once,
+        "test_stragglers",
+        "test_closing_waits_for_what_goes_behind_an_acquire_that_it_cancels",
+    ),
+    (
+        a_coroutine_in_a_coroutine,
+        "test_stragglers",
+        "test_a_lease_that_is_lost_in_the_turn_of_its_renewal_leaves_no_call_unawaited",
+    ),
     (closing_can_be_cancelled, "test_shutdown", "test_closing_is_finished_however_often_it_is_cancelled"),
 ]
 

@@ -146,7 +146,7 @@ class Acquirer:
         return await ask_in_time(
             self._keeper,
             self._clock,
-            _checked(self._store.acquire(key, owner, ttl_ms)),
+            _checked(partial(self._store.acquire, key, owner, ttl_ms)),
             granted=Acquired,
             ttl_s=ttl_ms / 1000,
             timeout_s=self._store_timeout_s,
@@ -252,8 +252,8 @@ async def _release_behind(
         await keeper.call("release", release(), timeout_s=timeout_s)
 
 
-async def _checked(acquiring: Awaitable[Acquired | Held]) -> Acquired | Held:
-    return check_acquire_reply(await acquiring)
+async def _checked(acquire: Callable[[], Awaitable[Acquired | Held]]) -> Acquired | Held:
+    return check_acquire_reply(await acquire())
 
 
 async def shielded(task: "asyncio.Task[_T]") -> _T:

@@ -25,7 +25,7 @@ from tenure._backoff import Backoff
 from tenure._kept import Attempt, Kept, Renewer
 from tenure._lease_machine import LeaseEvent, LeaseState
 from tenure.clock import Clock, ObservesCalls, Timer, wait_until
-from tenure.errors import StoreReplyError, StoreTimeoutError
+from tenure.errors import LeaseStateError, StoreReplyError, StoreTimeoutError
 from tenure.events import Event, LeaseLost, LeaseRenewedLate, RenewalFailed
 
 __all__ = ["Keeper"]
@@ -51,6 +51,12 @@ _RETRY_CAP_SHARE = 1 / 6
 _STRAGGLERS_S = 1.0
 """How long closing waits for calls that it cancelled, in seconds of real time; a driver may not answer at all."""
 
+_ROUNDS = 2
+"""How often closing cancels what is left: the calls that are late, and what goes behind those."""
+
+_TURNS = 3
+"""Turns of the event loop that a waiter needs to hear of a call's end, and to send something behind it."""
+
 _log = logging.getLogger("tenure")
 
 
@@ -69,12 +75,14 @@ class Keeper:
         self._clock = clock
         self._emit = emit
         self._rng = rng
-        self._kept: set[Kept] = set()
+        # A dict for its order: leases are looked through in the order in which they came, so that a seed repeats a run.
+        self._kept: dict[Kept, None] = {}
         self._heap: list[tuple[float, int, Kept]] = []
         self._entries = 0
         self._timer: Timer | None = None
         self._timer_at = float("inf")
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._closing = False
         self._observer = clock if isinstance(clock, ObservesCalls) else None
         self.renewals = 0
         self.renewals_failed = 0
@@ -89,7 +97,7 @@ class Keeper:
 
     def keep(self, kept: Kept) -> None:
         """Renew *kept* from now on, until it ends."""
-        self._kept.add(kept)
+        self._kept[kept] = None
         self._push(kept)
         self._arm()
 
@@ -180,14 +188,18 @@ class Keeper:
         now = self._clock.now()
         answers, error = _read_answers(attempt)
         for kept, answer in zip(attempt.kept, answers, strict=True):
+            awaited = attempt in kept.attempts
             kept.attempts = tuple(other for other in kept.attempts if other is not attempt)
             if kept.term.state is not LeaseState.HELD:
                 continue
             if answer is True:
                 kept.backoff = None
                 self._apply(kept, LeaseEvent.CONFIRMED, now, sent_at=attempt.sent_at)
+                self._drop_older(kept, attempt.sent_at)
             elif answer is False:
                 self._apply(kept, LeaseEvent.REFUSED, now)
+            elif not awaited:
+                continue  # a later one was confirmed: that this one came to nothing tells nothing
             elif error is None:
                 # The group could not tell: somebody else has the row locked. Alone it may wait for it.
                 self._renew_alone(kept, self._clock.now())
@@ -218,7 +230,7 @@ class Keeper:
                 self._push(kept)
             return
         kept.entry = 0
-        self._kept.discard(kept)
+        self._kept.pop(kept, None)
         if kept.term.reason is not None:
             held_s = now - kept.held_since
             self._emit(LeaseLost(kept.claim.key, kept.token, kept.term.reason, held_s))
@@ -227,18 +239,25 @@ class Keeper:
         self._arm()
 
     @staticmethod
+    def _drop_older(kept: Kept, sent_at: float) -> None:
+        """Wait no more for what was sent before a confirmed call: one that hangs would count as under way for ever."""
+        for attempt in kept.attempts:
+            if attempt.sent_at < sent_at:
+                attempt.drop()
+        kept.attempts = tuple(attempt for attempt in kept.attempts if attempt.sent_at >= sent_at)
+
+    @staticmethod
     def _give_up(kept: Kept) -> None:
         """Cancel the calls that only lost leases wait for; a released one's may end, and keeps its connection."""
         for attempt in kept.attempts:
-            attempt.lost += 1
-            if attempt.lost == len(attempt.kept):
-                attempt.task.cancel()
+            attempt.drop()
 
     # ------------------------------------------------------------------------------------- calls
 
     def start(self, call: Awaitable[_T]) -> "asyncio.Task[_T]":
         """Start a store call as a task of its own, kept alive until it ends."""
-        task = self.spawn(_as_coroutine(call))
+        # A coroutine as it is: in another one, it would never be awaited where the task is cancelled before its start.
+        task = self.spawn(call if isinstance(call, Coroutine) else _as_coroutine(call))
         if self._observer is not None:
             self._observer.store_call_started(task)
         return task
@@ -246,7 +265,7 @@ class Keeper:
     def spawn(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
         """Run *work* beside everything else, kept alive until it ends or the keeper closes."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._forget)
         return task
 
@@ -267,7 +286,7 @@ class Keeper:
                 ended.cancel()
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled():
             task.exception()  # looked at here, so that an abandoned call's late error is not reported as unseen
 
@@ -292,6 +311,7 @@ class Keeper:
         Raises:
             StoreTimeoutError: Time is up; the outcome is unknown.
             StoreReplyError: The call cancelled itself; the outcome is unknown.
+            LeaseStateError: The keeper was closed meanwhile; the outcome is unknown.
             Exception: What the store raised.
         """
         until = self._clock.now() + timeout_s
@@ -301,6 +321,11 @@ class Keeper:
             if not await wait_until(self._clock, task, when=until):
                 until = self._clock.now()
                 raise StoreTimeoutError(operation, timeout_s)
+            if task.cancelled() and self._closing:
+                raise LeaseStateError(
+                    f"This was closed while the store's {operation}() was under way; its outcome is unknown. Close "
+                    "after what uses it has ended."
+                )
             if task.cancelled():
                 raise StoreReplyError(f"The store's {operation}() cancelled itself; its outcome is unknown.")
             reply = task.result()
@@ -331,16 +356,27 @@ class Keeper:
             self._apply(kept, LeaseEvent.CLOSED, self._clock.now())
         self._heap.clear()
         self._arm()
-        others = self._tasks - {asyncio.current_task()}
-        if others:
-            await asyncio.wait(others, timeout=_STRAGGLERS_S)
-        late = [task for task in others if not task.done()]
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=_STRAGGLERS_S)
-        if any(not task.done() for task in late):
+        self._closing = True
+        await self._others_end()
+        # More than once, for an end begins something: behind a cancelled acquire goes a release, which is waited for.
+        for _ in range(_ROUNDS):
+            for task in self._others():
+                task.cancel()
+            await self._others_end()
+        if self._others():
             _log.warning("A store call did not end when it was cancelled; it is left to its driver's own time-outs.")
+
+    def _others(self) -> "list[asyncio.Task[Any]]":
+        return [task for task in self._tasks if task is not asyncio.current_task()]
+
+    async def _others_end(self) -> None:
+        """Wait for every other task, and for what they begin as they end; not for long."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _STRAGGLERS_S
+        for _ in range(_TURNS):
+            while (others := self._others()) and loop.time() < until:
+                await asyncio.wait(others, timeout=until - loop.time())
+            await asyncio.sleep(0)
 
 
 async def _as_coroutine(call: Awaitable[_T]) -> _T:

@@ -111,4 +111,10 @@ class Attempt:
     kept: list[Kept]
     task: "asyncio.Task[Any]"
     grouped: bool
-    lost: int = 0
+    dropped: int = 0
+
+    def drop(self) -> None:
+        """Wait for it no more, for one of its leases; it is cancelled once none of them waits."""
+        self.dropped += 1
+        if self.dropped == len(self.kept):
+            self.task.cancel()

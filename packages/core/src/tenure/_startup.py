@@ -25,8 +25,11 @@ __all__ = [
 StartupCheck = Literal["warn", "strict", False]
 """What to do with findings: "warn" fails on fatal ones, "strict" on all, False does not look."""
 
-_CHECK_S = 3.0
+CHECK_S = 3.0
 """How long the check may take, in seconds: a start must not hang on a server that does not answer."""
+
+PROBE_PREFIX = "tenure:start:"
+"""What the key begins with whose release measures the round trip. Nobody has such a lock."""
 
 _STORE_TIMEOUT_S = 10.0
 """How long a store call may take where nobody said otherwise, in seconds: longer than a failover takes."""
@@ -100,7 +103,7 @@ async def look_at_server(store: object, keeper: Keeper) -> list[Finding]:
     if not isinstance(store, ChecksServer):
         return []
     try:
-        return list(await keeper.call("check", store.check(), timeout_s=_CHECK_S))
+        return list(await keeper.call("check", store.check(), timeout_s=CHECK_S))
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 -- whatever a driver raises: the server could not be looked at
@@ -145,7 +148,7 @@ async def measure_round_trip_s(store: _Releases, keeper: Keeper, clock: Clock) -
     for _ in range(_PROBES):
         sent_at = clock.now()
         try:
-            await keeper.call("release", store.release(f"tenure:start:{nobody}", nobody), timeout_s=_CHECK_S)
+            await keeper.call("release", store.release(f"{PROBE_PREFIX}{nobody}", nobody), timeout_s=CHECK_S)
         except Exception:  # noqa: BLE001 -- a server that is down at the start may be up at the first acquire
             return 0.0
         shortest = min(shortest, clock.now() - sent_at)

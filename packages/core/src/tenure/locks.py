@@ -165,7 +165,7 @@ class Locks:
         self._round_trip_s = 0.0
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._guards: set[LeaseScope] = set()
+        self._guards: dict[LeaseScope, None] = {}
         self._guard_left = asyncio.Event()
         self._parts: dict[Any, Any] = {}
         self._joined: list[Part] = []
@@ -267,12 +267,12 @@ class Locks:
     ) -> AsyncIterator[Lease]:
         """Run a body under leases that were taken already; for recipes. See `LeaseScope`."""
         scope = LeaseScope(self.clock, self._keeper, leases, give_back=give_back, max_hold_s=max_hold_s)
-        self._guards.add(scope)
+        self._guards[scope] = None
         try:
             async with scope as lease:
                 yield lease
         finally:
-            self._guards.discard(scope)
+            self._guards.pop(scope, None)
             self._guard_left.set()
 
     async def _take(self, key: str, ttl: Duration | None, wait_s: float) -> tuple[Lease | None, float]:

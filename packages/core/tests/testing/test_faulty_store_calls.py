@@ -126,4 +126,4 @@ async def test_a_wait_that_was_cancelled_leaves_nothing_behind(store: FaultyStor
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
-    assert store.calls._waiting == set()
+    assert store.calls._waiting == {}

@@ -51,7 +51,8 @@ class InMemoryLockStore:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._rows: dict[str, _Row] = {}
-        self._waiters: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
+        # In the order in which they came: a set would wake them in that of their addresses, and no seed repeats that.
+        self._waiters: defaultdict[str, dict[asyncio.Future[None], None]] = defaultdict(dict)
 
     async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
         """Take *key* for *owner*, as the contract says."""
@@ -115,11 +116,11 @@ class InMemoryLockStore:
     async def released(self, key: str) -> None:
         """Return at the next release of *key*."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[key].add(waiter)
+        self._waiters[key][waiter] = None
         try:
             await waiter
         finally:
-            self._waiters[key].discard(waiter)
+            self._waiters[key].pop(waiter, None)
             if not self._waiters[key]:
                 del self._waiters[key]
 

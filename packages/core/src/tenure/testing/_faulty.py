@@ -44,7 +44,8 @@ class Faulty:
         self.fired: Counter[str] = Counter()
         self._rng = random.Random(seed)  # noqa: S311 - replayable, not secret
         self._rules: list[Rule] = []
-        self._hung: set[asyncio.Future[None]] = set()
+        # Dicts for their order: what is healed goes on in the order in which it came, so that a seed repeats it.
+        self._hung: dict[asyncio.Future[None], None] = {}
         self._late: set[asyncio.Task[Any]] = set()
 
     def __repr__(self) -> str:
@@ -105,7 +106,7 @@ class Faulty:
         for rule in self._rules:
             rule.lift()
         self._rules.clear()
-        for future in self._hung:
+        for future in list(self._hung):
             if not future.done():
                 future.set_result(None)
         self._hung.clear()
@@ -165,8 +166,8 @@ class Faulty:
     def until_healed(self) -> "asyncio.Future[None]":
         """Return a future that `heal()` resolves. For the faults."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._hung.add(future)
-        future.add_done_callback(self._hung.discard)
+        self._hung[future] = None
+        future.add_done_callback(lambda done: self._hung.pop(done, None))
         return future
 
     def met(self, kind: str) -> None:

@@ -15,13 +15,13 @@ class Tally(Counter[str]):
     def __init__(self, verb: str) -> None:
         super().__init__()
         self._verb = verb
-        self._waiting: set[tuple[str, int, asyncio.Future[None]]] = set()
+        self._waiting: dict[tuple[str, int, asyncio.Future[None]], None] = {}
 
     def add(self, method: str) -> int:
         """Count one more of *method*, wake who waits for it, and return the count."""
         self[method] += 1
         for waiting in [one for one in self._waiting if one[0] == method and one[1] <= self[method]]:
-            self._waiting.discard(waiting)
+            del self._waiting[waiting]
             if not waiting[2].done():
                 waiting[2].set_result(None)
         return self[method]
@@ -37,12 +37,12 @@ class Tally(Counter[str]):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = (method, times, future)
-        self._waiting.add(waiting)
+        self._waiting[waiting] = None
         limit_s = patience_s()
         try:
             await asyncio.wait([future], timeout=limit_s)
         finally:
-            self._waiting.discard(waiting)
+            self._waiting.pop(waiting, None)
         if not future.done():
             raise DeadlockError(
                 f"{method}() was {self._verb} {self[method]} times within {limit_s} s; the test waits for {times}."
