@@ -231,6 +231,32 @@ async def test_more_calls_than_glide_takes_wait_in_line(valkey_server: ValkeySer
     await client.close()
 
 
+async def test_scripts_that_are_flushed_again_and_again_fail_no_call(
+    own_valkey: ValkeyServer, open_store: Any, owner: Owner, client: str
+) -> None:
+    """glide loads a script once and asks again; a flush in between failed a quarter of the calls."""
+    store = open_store(own_valkey.url(), client=client)
+    done = asyncio.Event()
+
+    async def flush() -> int:
+        flushes = 0
+        while not done.is_set():
+            await asyncio.to_thread(own_valkey.execute, "SCRIPT", "FLUSH")
+            flushes += 1
+        return flushes
+
+    async def work(key: str) -> None:
+        for _ in range(20):
+            holder = owner()
+            assert isinstance(await store.acquire(key, holder, 60_000), Acquired)
+            assert await store.release(key, holder)
+
+    flushing = asyncio.create_task(flush())
+    await asyncio.gather(*(work(f"job-{number}") for number in range(16)))
+    done.set()
+    assert await flushing > 3, "it was not flushed again and again"
+
+
 async def test_a_call_that_was_cancelled_keeps_its_place_in_line_until_glide_has_its_answer(
     own_valkey: ValkeyServer, owner: Owner
 ) -> None:

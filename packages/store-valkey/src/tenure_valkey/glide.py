@@ -63,7 +63,7 @@ class GlideRunner:
         self._calls: set[asyncio.Task[Any]] = set()
 
     async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        """Run *script*; glide itself loads it where the server has not seen it."""
+        """Run *script*: glide loads it where the server has not seen it, and EVAL brings it where that was in vain."""
         self._refuse_other_loop()
         await self._line.acquire()
         # A task of its own: a caller that gives up leaves at once, and its call keeps its place in line until glide,
@@ -74,7 +74,13 @@ class GlideRunner:
         return await asyncio.shield(call)
 
     async def _invoke(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        return await self._client.invoke_script(_glide_script(script), keys=list(keys), args=list(args))
+        try:
+            return await self._client.invoke_script(_glide_script(script), keys=list(keys), args=list(args))
+        except Exception as error:
+            # glide loads a script once and asks again. Where it was flushed in between, too, its text goes along.
+            if not _is_noscript(error):
+                raise
+        return await self._client.custom_command(["EVAL", script.source, str(len(keys)), *keys, *args])
 
     def _answered(self, call: "asyncio.Task[Any]") -> None:
         self._calls.discard(call)
@@ -148,6 +154,11 @@ def _glide_script(script: Script) -> Any:
 
         _scripts[script.sha1] = GlideScript(script.source)  # type: ignore[no-untyped-call]  # glide's has no types
     return _scripts[script.sha1]
+
+
+def _is_noscript(error: Exception) -> bool:
+    # glide has one error for everything that a server says, and its text for the rest.
+    return type(error).__name__ == "RequestError" and ("NoScriptError" in str(error) or "NOSCRIPT" in str(error))
 
 
 def _refuse_unusable(client: Any) -> bool:

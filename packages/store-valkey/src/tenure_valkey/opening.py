@@ -1,6 +1,7 @@
 """Stores by URL: the client is made here, connects at its first call, and is closed with the store."""
 
 import asyncio
+import importlib
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -164,7 +165,8 @@ class LazyGlide:
 
 
 async def _create_glide(address: Address, timeout_ms: int) -> Any:
-    import glide
+    # It takes half a second: in the event loop, a second store that is opened would stall the leases of the first.
+    glide = await asyncio.to_thread(importlib.import_module, "glide")
 
     advanced = (
         glide.AdvancedGlideClusterClientConfiguration
