@@ -1,5 +1,8 @@
 import asyncio
+import contextvars
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -194,3 +197,81 @@ def test_a_manual_clock_works_under_virtual_time_and_finds_its_deadlock_at_once(
         call.cancel()
 
     run_virtual(main)
+
+
+PROCESS: contextvars.ContextVar[str] = contextvars.ContextVar("process", default="")
+
+
+def context_of(process: str) -> contextvars.Context:
+    context = contextvars.copy_context()
+    context.run(PROCESS.set, process)
+    return context
+
+
+def run_held_back(main: Callable[[VirtualTimeLoop, set[str]], Coroutine[Any, Any, None]], seed: int | None) -> None:
+    """Run *main* on a loop that holds back the processes in the set that it is given."""
+    paused: set[str] = set()
+    loop = VirtualTimeLoop(seed, hold_back=lambda context: context.get(PROCESS, "") in paused)
+    try:
+        loop.run_until_complete(main(loop, paused))
+    finally:
+        paused.clear()
+        loop.let_go()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.close()
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_a_process_that_is_held_back_does_nothing_until_it_is_let_go_while_time_goes_on(seed: int | None) -> None:
+    ran: list[tuple[str, float]] = []
+
+    async def main(loop: VirtualTimeLoop, paused: set[str]) -> None:
+        start = loop.time()
+
+        async def work(name: str) -> None:
+            for _ in range(4):
+                await asyncio.sleep(1)
+                ran.append((name, loop.time() - start))
+
+        works = [loop.create_task(work(name), context=context_of(name)) for name in ("a", "b")]
+        await asyncio.sleep(1.5)
+        paused.add("a")
+        await asyncio.sleep(2)
+        paused.clear()
+        loop.let_go()
+        await asyncio.wait(works)
+
+    run_held_back(main, seed)
+    # What was due in the pause comes at its end, and what follows from it counts from there.
+    assert [at for name, at in ran if name == "a"] == [1, 3.5, 4.5, 5.5]
+    assert [at for name, at in ran if name == "b"] == [1, 2, 3, 4]
+
+
+def test_a_timer_of_a_process_that_is_held_back_can_be_called_off_meanwhile() -> None:
+    async def main(loop: VirtualTimeLoop, paused: set[str]) -> None:
+        fired: list[float] = []
+        timers = [loop.call_later(after, fired.append, after, context=context_of("a")) for after in (1, 2, 8)]
+        paused.add("a")
+        await asyncio.sleep(5)
+        timers[0].cancel()
+        paused.clear()
+        loop.let_go()
+        await asyncio.sleep(0.5)
+        assert fired == [2]
+        await asyncio.sleep(5)
+        assert fired == [2, 8]
+
+    run_held_back(main, None)
+
+
+def test_waiting_for_a_process_that_nobody_lets_go_is_a_deadlock() -> None:
+    async def main(loop: VirtualTimeLoop, paused: set[str]) -> None:
+        paused.add("a")
+        await loop.create_task(asyncio.sleep(1), context=context_of("a"))
+
+    with pytest.raises(DeadlockError):
+        run_held_back(main, None)

@@ -8,7 +8,9 @@ Prior art: FoundationDB's simulator, trio's autojump clock, async-solipsism.
 """
 
 import asyncio
+import contextvars
 import functools
+import heapq
 import math
 import random
 from collections import deque
@@ -40,18 +42,29 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     A timer never runs early: `time()` reads exactly the moment that it was due. A wait that nothing can end
     raises `DeadlockError` out of the run. Threads and sockets are refused: they live in real time.
 
+    Several processes can be simulated on one loop, and one of them paused: what runs in a context that *hold_back*
+    says True of (tasks, callbacks, timers) is kept until `let_go()`, while time goes on for the others. It is how
+    SIGSTOP looks from outside: nothing of the process runs, and when it goes on, everything that is overdue is.
+
     Args:
         seed: Where the order of what is ready in one turn is drawn from; None keeps asyncio's own order.
+        hold_back: Asked of the context of each callback that is about to run, whether it must not run now.
     """
 
     # asyncio's own state, which its type stubs leave out. The same in 3.11, 3.12 and 3.13.
     _ready: "deque[asyncio.Handle]"
     _scheduled: "list[asyncio.TimerHandle]"
     _clock_resolution: float
+    _timer_cancelled_count: int
+    _stopping: bool
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(
+        self, seed: int | None = None, *, hold_back: Callable[[contextvars.Context], bool] | None = None
+    ) -> None:
         super().__init__()
         self._rng = None if seed is None else random.Random(seed)  # noqa: S311 - replayable, not secret
+        self._hold_back = hold_back
+        self._held_back: list[asyncio.Handle] = []
         self._selector = _JumpingSelector(self)
         self._now = START_S
         self.jump_to(START_S)
@@ -72,6 +85,11 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         # The timer's own number, not now + timeout: that sum can round to just below it.
         self.jump_to(self._scheduled[0].when())
 
+    def let_go(self) -> None:
+        """Ask *hold_back* again about everything that is held back; what may run now runs in the next turn."""
+        self._ready.extend(self._held_back)
+        self._held_back.clear()
+
     def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]  # refuses whatever is passed
         """Refuse: a thread runs in real time, and the loop would call its wait a deadlock."""
         raise RuntimeError(
@@ -80,12 +98,45 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         )
 
     def _run_once(self) -> None:
+        if self._hold_back is not None:
+            self._keep_what_is_held_back(self._hold_back)
         if self._rng is not None and len(self._ready) > 1:
             turn = list(self._ready)
             self._rng.shuffle(turn)
             self._ready.clear()
             self._ready.extend(turn)
+        if self._hold_back is not None and self._ready:
+            # Due timers are among what is ready already: what is left of asyncio's own turn is to run it.
+            for _ in range(len(self._ready)):
+                handle: Any = self._ready.popleft()
+                if not handle._cancelled:  # noqa: SLF001
+                    handle._run()  # noqa: SLF001
+            return
         super()._run_once()  # type: ignore[misc]  # not in the stubs
+
+    def _keep_what_is_held_back(self, hold_back: Callable[[contextvars.Context], bool]) -> None:
+        """Leave ready only what may run. Timers too: asyncio would run those that fall due in this very turn."""
+        while True:
+            self._take_due_timers()
+            turn: list[Any] = [handle for handle in self._ready if not handle._cancelled]  # noqa: SLF001
+            self._ready.clear()
+            for handle in turn:
+                (self._held_back if hold_back(handle._context) else self._ready).append(handle)  # noqa: SLF001
+            # What was held back made nothing ready: time goes on to the next timer, which may be another's.
+            if self._ready or not self._scheduled or self._stopping:
+                return
+            self.jump_to_next_timer()
+
+    def _take_due_timers(self) -> None:
+        """Move the timers that are due to what is ready, and drop cancelled ones from the head, as asyncio does."""
+        timers: list[Any] = self._scheduled
+        while timers and (timers[0]._cancelled or timers[0]._when <= self._now):  # noqa: SLF001 - read at every turn
+            timer = heapq.heappop(timers)
+            timer._scheduled = False  # noqa: SLF001 - asyncio's own mark of a timer in its heap
+            if timer._cancelled:  # noqa: SLF001
+                self._timer_cancelled_count -= 1
+            else:
+                self._ready.append(timer)
 
     def _process_events(self, event_list: Sequence[Any]) -> None:
         """There are none."""
