@@ -166,6 +166,41 @@ async def test_closing_the_locks_steps_down_and_the_lead_ends_before_its_lease()
 
 
 @virtual
+async def test_a_lead_that_is_cancelled_before_its_first_step_gives_its_lease_back() -> None:
+    """Else the lease is renewed for as long as the process lives, and nobody leads."""
+    for turns in range(60):
+        world = World()
+        async with world.locks("a") as locks:
+            async with world.candidate(locks):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            await asyncio.sleep(0.2)  # a release behind an acquire that was cancelled
+            assert locks.statistics().held == 0, f"left after {turns} turns"
+            assert await world.inner.list_locks() == []
+
+
+@virtual
+async def test_an_election_is_left_whole_however_often_that_is_cancelled() -> None:
+    world = World()
+    async with world.locks("a") as locks:
+
+        async def leave() -> None:
+            async with world.candidate(locks) as election:
+                while not election.is_leader:
+                    await asyncio.sleep(0.01)
+
+        leaving = asyncio.create_task(leave())
+        for _ in range(20):
+            await asyncio.sleep(0.02)
+            leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert await world.inner.list_locks() == []
+        async with world.candidate(locks):  # its claim on the key is gone
+            pass
+
+
+@virtual
 async def test_an_election_that_ended_gives_up_its_claim_on_the_key() -> None:
     world = World()
     async with world.locks("a") as a:

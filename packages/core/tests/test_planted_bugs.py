@@ -127,6 +127,22 @@ def closing_looks_at_its_tasks_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Keeper, "close", close_once)
 
 
+def a_call_that_was_given_up_is_followed_up_once(patch: pytest.MonkeyPatch) -> None:
+    settle = Keeper._settle
+
+    async def once(self: Keeper, task: Any, until: float, behind: Any) -> None:
+        called: list[Any] = []
+
+        async def first(call: Any) -> None:
+            if not called:
+                called.append(call)
+                await behind(call)
+
+        await settle(self, task, until, None if behind is None else first)
+
+    patch.setattr(Keeper, "_settle", once)
+
+
 def a_coroutine_in_a_coroutine(patch: pytest.MonkeyPatch) -> None:
     def wraps(self: Keeper, call: Any) -> Any:
         return self.spawn(_keeper._as_coroutine(call))
@@ -329,6 +345,11 @@ PLANTED: list[tuple[Plant, str, str]] = [
         closing_looks_at_its_tasks_once,
         "test_stragglers",
         "test_closing_waits_for_what_goes_behind_an_acquire_that_it_cancels",
+    ),
+    (
+        a_call_that_was_given_up_is_followed_up_once,
+        "test_stragglers",
+        "test_a_grant_of_a_driver_that_goes_on_after_its_call_was_given_up_is_freed",
     ),
     (
         a_coroutine_in_a_coroutine,

@@ -1,13 +1,15 @@
 """Calls that nobody waits for any more: they cost no lease, outlive no close, and are never left unawaited."""
 
 import asyncio
+import contextlib
 import gc
 import warnings
 
 import pytest
 
-from tenure import InMemoryLockStore, Locks
-from tenure.errors import LeaseStateError
+from tenure import Acquired, Held, InMemoryLockStore, Locks
+from tenure._acquirer import shielded
+from tenure.errors import LeaseStateError, StoreTimeoutError
 from tenure.store import RenewsMany
 from tenure.testing import FaultyStore, LoopClock, virtual
 
@@ -57,6 +59,29 @@ async def test_closing_waits_for_what_goes_behind_an_acquire_that_it_cancels() -
     assert locks._keeper._tasks == {}
     with pytest.raises(LeaseStateError, match="closed while the store's acquire"):
         await asking
+
+
+class GoesOn(InMemoryLockStore):
+    """A driver that carries an acquire out three seconds late, whatever it is told meanwhile."""
+
+    async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
+        with contextlib.suppress(asyncio.CancelledError):
+            await shielded(asyncio.create_task(asyncio.sleep(3)))
+        return await super().acquire(key, owner, ttl_ms)
+
+
+@virtual
+async def test_a_grant_of_a_driver_that_goes_on_after_its_call_was_given_up_is_freed() -> None:
+    """The release behind the call came before it, and freed nothing: one more goes behind its end."""
+    store = GoesOn(LoopClock())
+    async with Locks(store, ttl=30, store_timeout=0.5, clock=LoopClock()) as locks:
+        with pytest.raises(StoreTimeoutError):
+            await locks.acquire(KEY)
+        await asyncio.sleep(2)
+        assert await store.list_locks() == []
+        await asyncio.sleep(1)
+        assert await store.list_locks() == []
+        assert store._rows[KEY].token > 0, "it was granted in between"
 
 
 @virtual

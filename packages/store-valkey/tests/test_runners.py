@@ -268,12 +268,32 @@ async def test_a_call_that_was_cancelled_keeps_its_place_in_line_until_glide_has
     given_up: list[Any] = []
     for _ in range(4):
         calls = [loop.create_task(store.release("job", owner())) for _ in range(40)]
-        await asyncio.sleep(0.1)
-        for call in calls:
-            call.cancel()
+        for _ in range(2):  # who cancels once waits for the answer, which glide waits for in any case
+            await asyncio.sleep(0.1)
+            for call in calls:
+                call.cancel()
         given_up += await asyncio.gather(*calls, return_exceptions=True)
     assert {type(answer) for answer in given_up} == {asyncio.CancelledError}
     assert isinstance(await store.acquire("job", owner(), 1000), Acquired)
+    await client.close()
+
+
+async def test_a_call_that_was_cancelled_ends_no_sooner_than_glide_is_done_with_it(
+    own_valkey: ValkeyServer, owner: Owner
+) -> None:
+    """A release that is sent behind a cancelled acquire comes after it, and frees what it took."""
+    client = await glide_client(own_valkey, request_timeout=10_000)
+    store = ValkeyLockStore(GlideRunner(client), prefix=f"{secrets.token_hex(4)}:")
+    own_valkey.execute("CLIENT", "PAUSE", "1000", "WRITE")
+    holder = owner()
+    acquiring = asyncio.create_task(store.acquire("job", holder, 60_000))
+    await asyncio.sleep(0.2)
+    acquiring.cancel()
+    await asyncio.wait([acquiring], timeout=0.3)
+    assert not acquiring.done()
+    with pytest.raises(asyncio.CancelledError):
+        await acquiring
+    assert await store.release("job", holder), "it had been carried out by the time that it ended"
     await client.close()
 
 

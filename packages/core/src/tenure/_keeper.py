@@ -349,6 +349,10 @@ class Keeper:
             await asyncio.wait([task], timeout=_STRAGGLERS_S)
         if behind is not None:
             await behind(task)
+            if not task.done():
+                # A driver that goes on with what it was told to leave: what that comes to is followed up as well.
+                await asyncio.wait([task])
+                await behind(task)
 
     async def close(self) -> None:
         """Lose what is still held, let what is under way end, and cancel what does not."""

@@ -1,10 +1,12 @@
 """Leader election: a lease that one instance holds for as long as it leads. See `tenure._election_machine`."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, final
 
+from tenure._acquirer import shielded
 from tenure._claims import Claimant, ambient_claims
 from tenure._durations import Duration, to_ms
 from tenure._election_machine import CandidateEvent, CandidateState, step
@@ -119,8 +121,8 @@ class LeaderElection:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Step down, and campaign no more."""
-        await self.hand_back()
+        """Step down, and campaign no more; finished however often it is cancelled."""
+        await shielded(self._locks.spawn(self.hand_back()))
 
     async def hand_back(self) -> None:
         """Step down, and campaign no more; what the `Locks` calls when it closes. Twice does nothing more."""
@@ -173,6 +175,9 @@ class LeaderElection:
             if not self._leading.done():  # the campaign itself was cancelled: the lead ends before the lease does
                 self._leading.cancel()
                 await asyncio.wait([self._leading])
+            if lease.held:  # cancelled before its first step, it never had the lease to give back
+                with contextlib.suppress(Exception):
+                    await lease.release()
             reason = self._read_end(lease, self._leading)
             self._lease = self._leading = None
             led_s = self._locks.clock.now() - led_from

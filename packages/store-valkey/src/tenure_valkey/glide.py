@@ -66,12 +66,17 @@ class GlideRunner:
         """Run *script*: glide loads it where the server has not seen it, and EVAL brings it where that was in vain."""
         self._refuse_other_loop()
         await self._line.acquire()
-        # A task of its own: a caller that gives up leaves at once, and its call keeps its place in line until glide,
-        # which counts it until then, has the answer.
+        # A task of its own: glide goes on with a call that was cancelled, and counts it until it has the answer.
         call = asyncio.get_running_loop().create_task(self._invoke(script, keys, args))
         self._calls.add(call)
         call.add_done_callback(self._answered)
-        return await asyncio.shield(call)
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            # So it ends here when it ends there, within the client's time-out: a release that is sent behind it would
+            # come before it otherwise, and free nothing. Whoever cancels twice does not wait.
+            await asyncio.wait([call])
+            raise
 
     async def _invoke(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         try:
