@@ -128,7 +128,7 @@ def settings(postgres_url: str) -> Settings:
         instance="cat-store-1",
         lock_ttl_s=10,
         port=0,
-        admin_token="s3cret",
+        admin_token="s3cret-administrator",
     )
 
 

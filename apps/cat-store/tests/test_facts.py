@@ -9,6 +9,7 @@ from cat_store.demo.facts import (
     DstNight,
     Feed,
     Fencing,
+    History,
     Kill,
     KilledInTheMiddle,
     ManualExport,
@@ -39,6 +40,7 @@ HOLDS = Report(
     forbidden_status=403,
     feed=Feed(max_connections=1, takeover_s=6.19),
     dst_night=DstNight(["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"], 4, 0, 0),
+    history=History(events=900, grants=12, broken=[]),
     took_s=50.0,
 )
 
@@ -73,6 +75,8 @@ def test_a_report_at_its_bounds_holds() -> None:
         ("dst_night", "ticks", ["2026-10-25T02:00:00+02:00"], "had 1 ticks: nothing was shown"),
         ("dst_night", "duplicate_invoices", 2, "2 invoices were booked twice"),
         ("dst_night", "lost_orders", 1, "1 of 4 orders were not booked"),
+        ("history", "grants", 0, "has no lease: nothing was checked"),
+        ("history", "broken", ["H1 A token came back."], "H1 A token came back."),
     ],
 )
 def test_each_fact_that_does_not_hold_is_reported(part: str, field: str, value: Any, said: str) -> None:

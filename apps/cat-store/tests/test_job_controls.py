@@ -36,7 +36,7 @@ Log = Callable[[str], list[str]]
 
 COUNT, EXPORT, FEED = "stock-reconciliation", "invoice-export", "warehouse-feed"
 EVERY_S = 0.1
-TOKEN = {ADMIN_TOKEN: "s3cret"}
+TOKEN = {ADMIN_TOKEN: "s3cret-administrator"}
 
 
 @dataclass
@@ -65,7 +65,7 @@ Begin = Callable[..., Awaitable[Instance]]
 
 def app_of(watch: JobWatch) -> Litestar:
     return Litestar(
-        [Router("/admin", route_handlers=[JobController], middleware=[AdministratorsOnly("s3cret")])],
+        [Router("/admin", route_handlers=[JobController], middleware=[AdministratorsOnly("s3cret-administrator")])],
         dependencies={"watch": Provide(lambda: watch, sync_to_thread=False)},
         plugins=[problem_details()],
         exception_handlers=exception_handlers(),

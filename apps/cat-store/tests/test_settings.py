@@ -60,8 +60,10 @@ def test_an_empty_variable_counts_as_missing() -> None:
         ("PORT", "65536", "write a number from 0"),
         ("PORT", "-1", "write a number from 0"),
         ("HOST", "http://here/", "is no address to listen on"),
-        ("ADMIN_TOKEN", "two words", "must have 1 to 200 printable ASCII characters and no space"),
-        ("ADMIN_TOKEN", "żółw", "must have 1 to 200 printable ASCII characters"),
+        ("ADMIN_TOKEN", "two words of somebody", "must have 16 to 200 printable ASCII characters and no space"),
+        ("ADMIN_TOKEN", "żółw-administrator", "must have 16 to 200 printable ASCII characters"),
+        ("ADMIN_TOKEN", "x" * 15, "must have 16 to 200 printable ASCII characters"),
+        ("ADMIN_TOKEN", "x" * 201, "must have 16 to 200 printable ASCII characters"),
         (
             "IDEMPOTENCY_URL",
             "http://valkey",
@@ -102,10 +104,10 @@ def test_a_mistyped_variable_is_not_ignored() -> None:
 def test_no_error_and_no_repr_holds_a_password() -> None:
     (problem,) = problems_of(DATABASE_URL="postgres://shop:secret@db/shop")
     assert "secret" not in problem
-    (problem,) = problems_of(ADMIN_TOKEN="a secret")
+    (problem,) = problems_of(ADMIN_TOKEN="a secret of administrators")
     assert "secret" not in problem
     held = {
-        "CAT_STORE_ADMIN_TOKEN": "secret",
+        "CAT_STORE_ADMIN_TOKEN": "secret-of-administrators",
         "CAT_STORE_IDEMPOTENCY_URL": "valkey://:secret@cache",
         "CAT_STORE_LOCKS_URL": "valkey://:secret@cache",
     }

@@ -20,6 +20,7 @@ from cat_store.demo.facts import (
     DstNight,
     Feed,
     Fencing,
+    History,
     Kill,
     KilledInTheMiddle,
     ManualExport,
@@ -58,6 +59,7 @@ REPORT = Report(
     forbidden_status=403,
     feed=Feed(1, 3.5),
     dst_night=DstNight(["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"], 4, 0, 0),
+    history=History(events=900, grants=12, broken=[]),
     took_s=40.0,
 )
 
@@ -72,7 +74,8 @@ def stand_in(options: DemoOptions) -> Any:
         options=options,
         environment={},
         runs_with_locks=True,
-        replicas={"cat-store-1": SimpleNamespace(pause=lambda: None)},
+        replicas={"cat-store-1": SimpleNamespace()},
+        pause=nothing,
         state_of=lambda _: "up",
         url_of=lambda _: "http://127.0.0.1:3001",
         journal=SimpleNamespace(wait_until=nothing),

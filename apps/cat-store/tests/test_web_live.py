@@ -10,7 +10,7 @@ import httpx
 Serve = Callable[..., Awaitable[httpx.AsyncClient]]
 Launch = Callable[..., Awaitable[list[Any]]]
 
-ADMIN = {"X-Admin-Token": "s3cret"}
+ADMIN = {"X-Admin-Token": "s3cret-administrator"}
 
 
 async def test_every_replica_serves_the_page_and_tells_of_the_others(serve: Serve) -> None:
@@ -22,7 +22,7 @@ async def test_every_replica_serves_the_page_and_tells_of_the_others(serve: Serv
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert "cat-store-1" in page.text
         assert "cat-store-2" in page.text
-        assert "s3cret" not in page.text
+        assert "s3cret-administrator" not in page.text
 
 
 async def test_the_numbers_are_those_of_the_replica_that_is_asked(serve: Serve) -> None:

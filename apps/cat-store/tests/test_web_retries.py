@@ -17,7 +17,7 @@ Log = Callable[[str], list[str]]
 
 ORDER = {"customer": "alice", "lines": [{"product_id": SALMON_KIBBLE, "quantity": 2}]}
 KEY = {"Idempotency-Key": "8e03978e-40d5-43e8-bc93-6894a57f9324"}
-ADMIN = {"X-Admin-Token": "s3cret"}
+ADMIN = {"X-Admin-Token": "s3cret-administrator"}
 EXPORT = "/admin/invoice-export"
 
 
@@ -87,7 +87,7 @@ async def test_a_purge_deletes_what_has_ended_and_no_more(start: Any, serve: Ser
     ]
 
 
-@pytest.mark.parametrize("headers", [{}, {"X-Admin-Token": "S3cret"}, {"X-Admin-Token": ""}])
+@pytest.mark.parametrize("headers", [{}, {"X-Admin-Token": "S3cret-administrator"}, {"X-Admin-Token": ""}])
 @pytest.mark.parametrize("key", [{}, KEY])
 async def test_nobody_but_an_administrator_exports(
     serve: Serve, shop: Shop, partners: Any, headers: dict[str, str], key: dict[str, str]

@@ -35,7 +35,7 @@ async def test_no_request_that_the_api_describes_or_forbids_ends_in_a_mistake(
             1,
             ACCOUNTING_URL=partners.accounting_url,
             WAREHOUSE_URL=partners.warehouse_url,
-            ADMIN_TOKEN="s3cret",
+            ADMIN_TOKEN="s3cret-administrator",
         )
         made_up = await asyncio.to_thread(make_up_requests, replica.url, tmp_path)
     assert made_up.returncode == 0, made_up.stdout
@@ -52,7 +52,7 @@ def make_up_requests(url: str, folder: Path) -> "subprocess.CompletedProcess[str
             f"--seed={SEED}",
             f"--max-examples={EXAMPLES}",
             "--phases=examples,coverage,fuzzing",
-            "--header=X-Admin-Token:s3cret",
+            "--header=X-Admin-Token:s3cret-administrator",
             "--suppress-health-check=all",
             "--request-timeout=30",
             "--continue-on-failure",

@@ -209,6 +209,11 @@ WORDING: list[tuple[Event, int, str]] = [
         "A request came without a key and is not protected",
     ),
     (
+        RecordOutcome("", IdempotencyOutcome.OVER_QUOTA),
+        DEBUG,
+        "A request was refused: its client has as many as it may",
+    ),
+    (
         RecordOutcome("c0ffee", IdempotencyOutcome.STORE_ERROR, error="ConnectionResetError"),
         WARNING,
         "Request c0ffee met a store that failed (ConnectionResetError)",

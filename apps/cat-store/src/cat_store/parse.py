@@ -37,8 +37,8 @@ _MOST_SECONDS = 86_400.0
 _MOST_RETENTION_SECONDS = 30 * _MOST_SECONDS
 _LAST_PORT = 65_535
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
-# What fits into a header as it is.
-_SECRET = re.compile(r"[!-~]{1,200}")
+# What fits into a header as it is, and is too long to be guessed through the web.
+_SECRET = re.compile(r"[!-~]{16,200}")
 
 
 def url(*schemes: str) -> Callable[[str], str]:
@@ -116,7 +116,10 @@ def host(text: str) -> str:
 def secret(text: str) -> str:
     """Read a token that clients send in a header. No message holds it."""
     if not _SECRET.fullmatch(text):
-        raise ValueError("must have 1 to 200 printable ASCII characters and no space: it is compared with a header")
+        raise ValueError(
+            "must have 16 to 200 printable ASCII characters and no space: it is compared with a header, and whoever "
+            "guesses it is an administrator"
+        )
     return text
 
 

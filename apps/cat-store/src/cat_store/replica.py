@@ -42,10 +42,11 @@ from cat_store.settings import Settings
 from cat_store.waiting import wait_for_all
 from cat_store.web.app import create_app
 from cat_store.web.server import Listener, serving
-from tenure import Locks, TenureError, open_idempotency_store, open_store
+from tenure import Locks, LockStore, TenureError, open_idempotency_store, open_store
 from tenure.clock import Clock
 from tenure.idempotency import Idempotency
 from tenure.instrumentation import Hook, PrometheusHook, default_hooks
+from tenure.testing.history import HistoryRecorder
 
 __all__ = ["Replica", "app_of", "open_replica", "run", "schedule_of", "server_of"]
 
@@ -214,7 +215,10 @@ async def _enter_locks(
     if not settings.locks:
         logger.warning("Locks are off: every instance runs every job")
         return None
-    store = await left.enter_async_context(open_store(settings.locks_url or settings.database_url))
+    store: LockStore = await left.enter_async_context(open_store(settings.locks_url or settings.database_url))
+    if settings.lock_history is not None:
+        recorder = left.enter_context(HistoryRecorder(settings.lock_history, process=settings.instance))
+        store, hooks = recorder.around(store), [*hooks, recorder]
     return await left.enter_async_context(
         Locks(
             store,

@@ -124,6 +124,9 @@ VARIABLES: Mapping[str, Variable] = {
     "rehearsal": Variable(
         "REHEARSAL", parse.switch, "whether the replica pauses and dies when told to; demo only", "off"
     ),
+    "lock_history": Variable(
+        "LOCK_HISTORY", parse.optional(str), "the file that takes down every call to the lock store; demo only", ""
+    ),
     "demo_url": Variable(
         "DEMO_URL", parse.optional(parse.url("http")), "what the buttons of the page go through; demo only", ""
     ),
@@ -158,6 +161,7 @@ class Settings:
     log_level: str = "info"
     log_format: str = "text"
     rehearsal: bool = False
+    lock_history: str | None = None
     demo_url: str | None = field(default=None, repr=False)
 
     @classmethod

@@ -23,7 +23,7 @@ from cat_store.web.server import Listener, serving
 PATIENCE_S = 15.0
 # A few times faster than in a shop, so that a test waits for looks and not for seconds.
 EVERY_S = 0.1
-ADMIN_TOKEN = "s3cret"
+ADMIN_TOKEN = "s3cret-administrator"
 
 
 @dataclass

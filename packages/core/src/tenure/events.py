@@ -211,6 +211,8 @@ class IdempotencyOutcome(enum.Enum):
     """It ended, and its outcome is unknown."""
     BYPASSED = "bypassed"
     """It came without a key, where none is required."""
+    OVER_QUOTA = "over quota"
+    """Its client has as many as it may on this instance; the store was not asked."""
     STORE_ERROR = "store error"
 
 

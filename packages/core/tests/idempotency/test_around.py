@@ -143,6 +143,23 @@ async def test_a_response_that_something_else_wrote_is_an_error_and_never_a_reas
 
 
 @virtual
+async def test_a_stored_result_that_the_codec_cannot_read_is_an_error_without_a_word_of_it() -> None:
+    world = World()
+    runs: list[str] = []
+
+    async def charge() -> None:
+        runs.append("again")
+
+    async with world.instance() as one:
+        for key, stored in (("text", b"secret"), ("deep", b"[" * 100_000 + b"secret")):
+            await (await begin(one, key)).complete(stored)
+            with pytest.raises(StoreReplyError, match=r"cannot be decoded \((JSONDecode|Recursion)Error\)") as caught:
+                await one.run(key, "f", charge)
+            assert (caught.value.__context__, runs) == (None, [])
+            assert "secret" not in str(caught.value)
+
+
+@virtual
 async def test_leaving_waits_for_a_completion_that_is_being_tried_again() -> None:
     world = World()
     async with world.instance(drain=10) as one:

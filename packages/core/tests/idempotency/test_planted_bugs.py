@@ -178,6 +178,10 @@ def a_response_of_somebody_elses_is_replayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recorder, "open_envelope", lambda _, stored, __: (RESPONSE, stored))
 
 
+def the_codecs_own_error_comes_through(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine, "decode_stored", lambda codec, stored: codec.decode(stored))
+
+
 def closing_waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
     async def at_once(*_: Any) -> None:
         return None
@@ -284,6 +288,11 @@ PLANTED: list[tuple[Plant, str, str]] = [
         a_response_of_somebody_elses_is_replayed,
         AROUND,
         "test_a_response_that_something_else_wrote_is_an_error_and_never_a_reason_to_run",
+    ),
+    (
+        the_codecs_own_error_comes_through,
+        AROUND,
+        "test_a_stored_result_that_the_codec_cannot_read_is_an_error_without_a_word_of_it",
     ),
     (closing_waits_for_nobody, AROUND, "test_leaving_waits_for_a_completion_that_is_being_tried_again"),
     (waiters_are_not_counted, RUN, "test_a_storm_of_waiting_callers_is_bounded"),

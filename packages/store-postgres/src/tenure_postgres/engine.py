@@ -34,6 +34,9 @@ cancelled the statement, and the connection stays; the client's own end is for o
 """
 
 _NUMBERS: Final = ("statement_cache_size", "max_cached_statement_lifetime", "max_cacheable_statement_size")
+_LISTS: Final = frozenset({"host", "port"})
+"""What a URL may have more than once: several servers, in SQLAlchemy's form of them. Of two of anything else, one would
+be dropped without a word, and `sslmode` is no word to drop."""
 _OWN: Final = ("table", "schema", "lock_timeout", "pool_size", "pool_timeout", "statement_timeout", "pooler")
 
 
@@ -67,7 +70,7 @@ def create_lock_engine(  # noqa: PLR0913 -- keywords with defaults, one a decisi
             are left out.
 
     Raises:
-        ConfigurationError: The URL is not one of PostgreSQL on asyncpg.
+        ConfigurationError: The URL is not one of PostgreSQL on asyncpg, or says something twice.
     """
     target, arguments, session = _read_url(url)
     client_s = (to_ms(statement_timeout, name="statement_timeout") + _BACKSTOP_MS) / 1000
@@ -200,18 +203,17 @@ def _split_hosts(url: object) -> tuple[str, list[str]]:
 def _read_url(url: str | URL) -> tuple[URL, dict[str, Any], Mapping[str, Any]]:
     """Part a URL into what SQLAlchemy reads, arguments of `asyncpg.connect`, and what asyncpg reads from a DSN."""
     parsed = _parse(url)
-    arguments: dict[str, Any] = {
-        name: _whole(_single(name, parsed.query[name]), name) for name in _NUMBERS if name in parsed.query
-    }
-    if "connect_timeout" in parsed.query:  # libpq's word, in seconds
-        arguments["timeout"] = _whole(_single("connect_timeout", parsed.query["connect_timeout"]), "connect_timeout")
+    single = {name: _single(name, value) for name, value in parsed.query.items() if name not in _LISTS}
+    if "ssl" in single and "sslmode" in single:
+        raise ConfigurationError("The URL has ssl and sslmode, and only ssl would count: give sslmode alone.")
+    arguments: dict[str, Any] = {name: _whole(single[name], name) for name in _NUMBERS if name in single}
+    if "connect_timeout" in single:  # libpq's word, in seconds
+        arguments["timeout"] = _whole(single["connect_timeout"], "connect_timeout")
     read = {*arguments, "connect_timeout", *inspect.signature(asyncpg.connect).parameters}
     # The rest asyncpg knows in a DSN, as libpq does: sslmode, sslrootcert, options, and settings of the session.
-    others = {
-        name: value for name, value in parsed.query.items() if name not in read and not name.startswith("prepared_")
-    }
+    others = {name: value for name, value in single.items() if name not in read and not name.startswith("prepared_")}
     if others:
-        arguments["dsn"] = "postgresql://?" + urlencode(others, doseq=True)
+        arguments["dsn"] = "postgresql://?" + urlencode(others)
     return parsed.difference_update_query([*arguments, "connect_timeout", *others]), arguments, others
 
 

@@ -8,6 +8,7 @@ __all__ = [
     "DstNight",
     "Feed",
     "Fencing",
+    "History",
     "Kill",
     "KilledInTheMiddle",
     "ManualExport",
@@ -222,6 +223,21 @@ class DstNight(msgspec.Struct, frozen=True):
     lost_orders: int
 
 
+class History(msgspec.Struct, frozen=True):
+    """
+    Every call of the replicas to their lock store, checked against the rules of a history.
+
+    Attributes:
+        events: How many events were checked.
+        grants: How many leases were granted.
+        broken: What broke a rule: a token that came back, two holders at once, a loss that was signalled late.
+    """
+
+    events: int
+    grants: int
+    broken: list[str]
+
+
 class Report(msgspec.Struct, frozen=True):
     """Everything that the demo measured, and what did not hold."""
 
@@ -242,6 +258,7 @@ class Report(msgspec.Struct, frozen=True):
     forbidden_status: int
     feed: Feed
     dst_night: DstNight
+    history: History
     took_s: float
     broken: list[str] = []
 
@@ -258,6 +275,7 @@ def broken_facts(report: Report) -> list[str]:
         *_of_exports_by_hand(report),
         *_of_feed(report),
         *_of_night(report.dst_night),
+        *_of_history(report.history),
     ]
 
 
@@ -348,3 +366,9 @@ def _of_night(facts: DstNight) -> Iterator[str]:
         yield f"On the night that has 02:00 twice {facts.duplicate_invoices} invoices were booked twice."
     if facts.lost_orders:
         yield f"On the night that has 02:00 twice {facts.lost_orders} of {facts.orders} orders were not booked."
+
+
+def _of_history(facts: History) -> Iterator[str]:
+    if not facts.grants:
+        yield "The history of the replicas' calls has no lease: nothing was checked."
+    yield from facts.broken

@@ -1,6 +1,5 @@
 """The scene of the alert feed, whose leader is killed."""
 
-import asyncio
 import time
 from typing import Final
 
@@ -33,7 +32,7 @@ async def kill_the_listener(stage: Stage, narrator: Narrator) -> Feed:
     if leader is None:
         raise NotSeenError("The connection to the feed was lost without a reason.")
     mark, killed_at = stage.journal.mark, time.monotonic()
-    await asyncio.to_thread(stage.replicas[leader].kill)
+    await stage.kill(leader)
     await stage.partners.alert(Shelf(SALMON_KIBBLE, _LEFT))
     narrator.step(f"{leader} is gone, and {_LEFT} bags of salmon kibble are left.")
     takeover = await stage.journal.wait_for(

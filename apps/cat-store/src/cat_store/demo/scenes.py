@@ -116,7 +116,7 @@ async def kill_the_owner(stage: Stage, narrator: Narrator) -> Kill:
     )
     victim, mark = books.batches[-1], stage.journal.mark
     killed_at = time.monotonic()
-    await asyncio.to_thread(stage.replicas[victim.sender].kill)
+    await stage.kill(victim.sender)
     narrator.step(f"{victim.sender} is gone, with batch {victim.batch_id} booked and not marked.")
     await stage.partners.switch_accounting(AccountingSwitches())
     takeover = await stage.journal.wait_for(
@@ -151,7 +151,7 @@ async def stop_the_owner(stage: Stage, narrator: Narrator) -> Term:
     owner = await _running_owner(stage)
     mark, stopped_at = stage.journal.mark, time.monotonic()
     exit_code, handover = await asyncio.gather(
-        asyncio.to_thread(stage.replicas[owner].terminate),
+        stage.terminate(owner),
         stage.journal.wait_for(
             "stock.reconciled", after=mark, within_s=_patience(stage), where=lambda e: e.instance != owner
         ),
@@ -178,6 +178,7 @@ async def pause_the_owner(stage: Stage, narrator: Narrator) -> Fencing:
     mark = stage.journal.mark
     stage.arm_pause(owner)
     await stage.journal.wait_for("rehearsal.paused", after=mark, within_s=_patience(stage), instance=owner)
+    stage.past.note("paused", owner)
     paused_at = time.monotonic()
     stale = (await stage.shop.stock_of(SALMON_KIBBLE)).in_stock
     await stage.partners.put_on_shelf(Shelf(SALMON_KIBBLE, stale - 3))
@@ -193,7 +194,7 @@ async def pause_the_owner(stage: Stage, narrator: Narrator) -> Fencing:
     before = await stage.shop.stock_of(SALMON_KIBBLE)
     narrator.step(f"{fresh.instance} has written {before.in_stock}. {owner} wakes up and sends its {stale}.")
     mark = stage.journal.mark
-    await asyncio.to_thread(stage.replicas[owner].resume)
+    await stage.resume(owner)
     paused_s = time.monotonic() - paused_at
     refused = await stage.journal.wait_for(
         "stock.stale_writes_refused", after=mark, within_s=_patience(stage), instance=owner

@@ -9,11 +9,13 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 
 from cat_store.demo.journal import Journal
 from cat_store.demo.options import DemoOptions
 from cat_store.demo.partners import PartnersProcess
+from cat_store.demo.past import Past
 from cat_store.demo.shop import Shop
 from cat_store.settings import PREFIX
 from cat_store.web.server import Listener
@@ -60,6 +62,7 @@ class Stage:
         environment: What every replica is told.
         ports: Where each replica serves, the same after each of its starts: a page goes on at another one's address.
         admin_token: What an administrator sends to any of them.
+        past: What they asked the lock store and were told, to be checked.
         launched: The journal's mark at the last start of each replica.
         runs_with_locks: Whether replicas are started with locks.
     """
@@ -73,6 +76,7 @@ class Stage:
     environment: dict[str, str]
     ports: Mapping[str, int]
     admin_token: str = field(repr=False)
+    past: Past
     launched: dict[str, int] = field(default_factory=dict)
     runs_with_locks: bool = True
 
@@ -86,10 +90,37 @@ class Stage:
     async def launch(self, name: str) -> None:
         """Start a replica as the others run, and do not wait for it: they go on without it for a while."""
         replica = self.replicas[name]
-        mine = {"INSTANCE": name, "PORT": str(self.ports[name]), "LOCKS": "on" if self.runs_with_locks else "off"}
+        mine = {
+            "INSTANCE": name,
+            "PORT": str(self.ports[name]),
+            "LOCKS": "on" if self.runs_with_locks else "off",
+            "LOCK_HISTORY": str(self.past.file_of(name)),
+        }
         replica.env = {**self.environment, **{f"{PREFIX}{key}": value for key, value in mine.items()}}
         self.launched[name] = self.journal.mark
+        self.past.note("started", name)
         await asyncio.to_thread(replica.start)
+
+    async def kill(self, name: str) -> None:
+        """Kill it with SIGKILL: nobody cleans up."""
+        await asyncio.to_thread(self.replicas[name].kill)
+        self.past.note("died", name)
+
+    async def terminate(self, name: str) -> int:
+        """Stop it with SIGTERM, and return its exit code once it has ended."""
+        code = await asyncio.to_thread(self.replicas[name].terminate)
+        self.past.note("died", name)
+        return code
+
+    async def pause(self, name: str) -> None:
+        """Stop it where it stands, with SIGSTOP."""
+        await asyncio.to_thread(self.replicas[name].pause)
+        self.past.note("paused", name)
+
+    async def resume(self, name: str) -> None:
+        """Let it go on, with SIGCONT."""
+        self.past.note("resumed", name)
+        await asyncio.to_thread(self.replicas[name].resume)
 
     async def wait_until_up(self) -> None:
         """Wait until each replica that was launched is up."""
@@ -108,8 +139,8 @@ class Stage:
 
     async def stop(self) -> None:
         """Stop every replica as a deploy does, with SIGTERM, all at once."""
-        running = [replica for replica in self.replicas.values() if replica.running]
-        await asyncio.gather(*(asyncio.to_thread(replica.terminate) for replica in running))
+        running = [name for name, replica in self.replicas.items() if replica.running]
+        await asyncio.gather(*(self.terminate(name) for name in running))
 
     def state_of(self, name: str) -> State:
         """Whether a replica is up, paused or gone."""
@@ -158,6 +189,9 @@ async def open_stage(options: DemoOptions) -> AsyncIterator[Stage]:
         for replica in replicas:
             journal.follow(replica)
         admin_token = secrets.token_urlsafe(24)
+        directory = left.enter_context(tempfile.TemporaryDirectory(prefix="cat-store-", ignore_cleanup_errors=True))
+        past = Past(Path(directory), store=options.store, ttl_s=options.ttl_s)
+        left.callback(past.close)
         yield Stage(
             options,
             shop,
@@ -173,6 +207,7 @@ async def open_stage(options: DemoOptions) -> AsyncIterator[Stage]:
             },
             {name: _keep_port(left) for name in INSTANCES},
             admin_token,
+            past,
         )
 
 

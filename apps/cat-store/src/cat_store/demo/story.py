@@ -106,6 +106,7 @@ async def _play(stage: Stage, narrator: Narrator, began_at: float) -> Report:
         forbidden_status=by_hand.forbidden_status,
         feed=feed,
         dst_night=night,
+        history=await stage.past.check(),
         took_s=round(time.monotonic() - began_at, 1),
     )
     if stage.options.open_page:

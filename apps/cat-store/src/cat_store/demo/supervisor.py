@@ -1,6 +1,5 @@
 """The supervisor of the demo's own replicas: what the buttons of the live page can do to the stage."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar, final
 
@@ -10,7 +9,7 @@ from cat_store.demo.control import SupervisorError
 from cat_store.demo.journal import NotSeenError
 from cat_store.demo.stage import Stage, State
 from cat_store.partners.wire import WarehouseSwitches
-from tenure_testbed import NotReachedError, Replica, ServerError
+from tenure_testbed import NotReachedError, ServerError
 
 __all__ = ["StageSupervisor"]
 
@@ -49,22 +48,22 @@ class StageSupervisor:
 
     async def pause(self, name: str) -> str:
         """Stop a replica where it stands (SIGSTOP)."""
-        await self._signal(name, ("up",), lambda replica: replica.pause())
+        await self._signal(name, ("up",), self._stage.pause)
         return f"{name} is paused. It knows nothing of the time that passes from now on."
 
     async def resume(self, name: str) -> str:
         """Let a paused replica go on (SIGCONT)."""
-        await self._signal(name, ("paused",), lambda replica: replica.resume())
+        await self._signal(name, ("paused",), self._stage.resume)
         return f"{name} goes on, and finds out what it has lost."
 
     async def kill(self, name: str) -> str:
         """Kill a replica without giving it a chance to clean up (SIGKILL)."""
-        await self._signal(name, ("up", "paused"), lambda replica: replica.kill())
+        await self._signal(name, ("up", "paused"), self._stage.kill)
         return f"{name} was killed. Nobody gives its leases back: they run out."
 
     async def stop(self, name: str) -> str:
         """Stop a replica as a deploy does (SIGTERM)."""
-        code = await self._signal(name, ("up",), lambda replica: replica.terminate())
+        code = await self._signal(name, ("up",), self._stage.terminate)
         return f"{name} has handed its leases back and ended with code {code}."
 
     async def start(self, name: str) -> str:
@@ -78,9 +77,9 @@ class StageSupervisor:
     async def restart(self, *, locks: bool) -> str:
         """Restart every replica, with locks or without."""
         self._refuse_during_the_story()
-        for name, replica in self._stage.replicas.items():
+        for name in self._stage.replicas:
             if self._stage.state_of(name) == "paused":  # one that stands still would not hear of its end
-                await self._guarded(asyncio.to_thread(replica.resume))
+                await self._guarded(self._stage.resume(name))
         await self._guarded(self._stage.stop())
         await self._guarded(self._stage.start(locks=locks))
         if locks:
@@ -96,11 +95,11 @@ class StageSupervisor:
             return f"The warehouse takes {seconds:g} s for each page of a count: ticks during one are skipped."
         return "The warehouse counts as fast as it can."
 
-    async def _signal(self, name: str, when: tuple[State, ...], act: Callable[[Replica], Result]) -> Result:
+    async def _signal(self, name: str, when: tuple[State, ...], act: Callable[[str], Awaitable[Result]]) -> Result:
         self._refuse_during_the_story()
         if (state := self._stage.state_of(name)) not in when:
             raise SupervisorError(f"{name} is {state}.")
-        return await self._guarded(asyncio.to_thread(act, self._stage.replicas[name]))
+        return await self._guarded(act(name))
 
     def _refuse_during_the_story(self) -> None:
         if not self.story_told:

@@ -3,7 +3,9 @@
 import json
 from typing import Any, Final, Protocol, final
 
-__all__ = ["JSON", "Codec"]
+from tenure.errors import StoreReplyError
+
+__all__ = ["JSON", "Codec", "decode_stored"]
 
 
 class Codec(Protocol):
@@ -34,3 +36,22 @@ class _Json:
 
 JSON: Final[Codec] = _Json()
 """The default codec. A tuple comes back as a list, and a number as a key as text: from the first call on."""
+
+
+def decode_stored(codec: Codec, stored: bytes) -> Any:
+    """
+    Decode what was stored before, for a repeat.
+
+    Raises:
+        StoreReplyError: The codec cannot.
+    """
+    try:
+        return codec.decode(stored)
+    except Exception as error:  # noqa: BLE001 -- whatever a codec raises for what it cannot read
+        kind = type(error).__name__
+    # Outside of the handler: the codec's own error holds what it read, and is not to be found behind this one.
+    raise StoreReplyError(
+        f"A stored result cannot be decoded ({kind}): another codec or another release wrote it, or something else "
+        "writes under the store's prefix or table. It was carried out before; nothing was run now. Read it with the "
+        "codec that it was stored with."
+    )

@@ -35,7 +35,7 @@ from tenure.events import (
     StoreFinding,
 )
 from tenure.idempotency.arguments import check_choice, check_secret, taking_context
-from tenure.idempotency.codec import JSON, Codec
+from tenure.idempotency.codec import JSON, Codec, decode_stored
 from tenure.idempotency.envelope import Sealer, digest
 from tenure.idempotency.execution import Execution, IdempotencyContext
 from tenure.idempotency.recorder import Recorder, Replay, Ticket
@@ -187,14 +187,15 @@ class Idempotency:
             SealError: The stored result cannot be opened.
             ConfigurationError: An argument is wrong; nothing was sent.
             LeaseStateError: The `Idempotency` is not open.
-            StoreError: The store did not answer in time, or answered what it must not. Nothing ran.
+            StoreError: The store did not answer in time, or answered what it must not: a stored result that the codec
+                cannot decode is one. Nothing ran.
             Exception: What the store's driver raised before *fn* ran, or what *fn* raised.
         """
         guarded = taking_context(fn)
         check_choice("on_error", on_error, ("release", "abandon"))
         begun = await self.begin(key, fingerprint, wait=wait, retention=retention, on_abandoned=on_abandoned)
         if isinstance(begun, Replay):
-            return cast("_T", codec.decode(begun.payload))
+            return cast("_T", decode_stored(codec, begun.payload))
         try:
             value = await guarded(begun.context)
         except BaseException as error:

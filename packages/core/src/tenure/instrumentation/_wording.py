@@ -88,6 +88,8 @@ _OUTCOMES: Final = {
     IdempotencyOutcome.RELEASED: (logging.DEBUG, "had no effect and may be repeated"),
     IdempotencyOutcome.ABANDONED: (logging.WARNING, "ended in an unknown way"),
     IdempotencyOutcome.BYPASSED: (logging.DEBUG, "came without a key and is not protected"),
+    # A client that goes on is not to fill the log: count them.
+    IdempotencyOutcome.OVER_QUOTA: (logging.DEBUG, "was refused: its client has as many as it may"),
     IdempotencyOutcome.STORE_ERROR: (logging.WARNING, "met a store that failed"),
 }
 """The level that an outcome is logged at, and how it is said: warnings are what somebody should look into."""

@@ -157,7 +157,7 @@ class Bench:
 
     def protect(self, app: Any, *, principal: Any = None, rules: Any = None, **options: Any) -> IdempotencyMiddleware:
         """Put the middleware around *app*; the principal is the value of the header `x-account`."""
-        outer = {name: options.pop(name) for name in ("namespace", "problem_base") if name in options}
+        outer = {name: options.pop(name) for name in ("namespace", "problem_base", "quota") if name in options}
         return IdempotencyMiddleware(
             app,
             idempotency=self.idempotency,

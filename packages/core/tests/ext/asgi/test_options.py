@@ -100,6 +100,7 @@ def test_every_kind_of_problem_has_its_code_and_its_status() -> None:
         "key-reused": 422,
         "outcome-unknown": 409,
         "response-not-stored": 409,
+        "too-many-requests": 429,
         "store-unavailable": 503,
     }
 

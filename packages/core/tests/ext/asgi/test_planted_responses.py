@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tenure.ext.asgi import _exchange, _headers
+from tenure.ext.asgi import _exchange, _headers, _record
 from tenure.ext.asgi._exchange import Exchange
 from tenure.ext.asgi._inbox import Inbox
 from tenure.ext.asgi._record import StoredResponse
@@ -83,8 +83,14 @@ def stores_what_fits_of_a_long_response(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Exchange, "_record", cut)
 
 
+def stores(patch: pytest.MonkeyPatch, name: bytes) -> None:
+    """Store a header that is left out on the way back as well."""
+    patch.setattr(_headers, "_STORED", _headers._STORED | {name})
+    patch.setattr(_record, "is_replayable", lambda _: True)
+
+
 def replays_cookies(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_headers, "_STORED", _headers._STORED | {b"set-cookie"})
+    stores(patch, b"set-cookie")
 
 
 def merges_repeated_headers(patch: pytest.MonkeyPatch) -> None:
@@ -93,7 +99,7 @@ def merges_repeated_headers(patch: pytest.MonkeyPatch) -> None:
 
 
 def replays_the_length_of_the_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_headers, "_STORED", _headers._STORED | {b"content-length"})
+    stores(patch, b"content-length")
 
 
 def takes_every_oserror_for_a_hang_up(patch: pytest.MonkeyPatch) -> None:

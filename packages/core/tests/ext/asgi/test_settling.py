@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tenure.idempotency import ExecutionLostError, NoEffectError, OutcomeUnknownError
+from tenure.ext.asgi._record import StoredResponse
+from tenure.idempotency import Completed, ExecutionLostError, NoEffectError, OutcomeUnknownError
 
 RELEASED = {307, 308, 401, 403, 407, 408, 409, 423, 425, 429}
 
@@ -247,6 +248,41 @@ async def test_headers_that_belong_to_the_outcome_are_replayed_in_order_with_rep
         (b"content-length", b"5"),
         (b"idempotent-replayed", b"true"),
     ]
+
+
+async def test_a_header_that_would_split_the_response_is_not_replayed(bench: Any) -> None:
+    split = [(b"Location", b"/1\r\nset-cookie: a=b"), (b"etag", b"a\0b"), (b"link", b"<a>\n"), (b"link", b"<b>")]
+    handler = bench.Handler(headers=split)
+    app = bench.protect(handler)
+    assert (await bench.ask(app)).headers == split
+    again = await bench.ask(app)
+    assert (again.status, again.headers[:-2], handler.runs) == (201, [(b"link", b"<b>")], 1)
+
+
+async def test_a_header_that_is_never_stored_is_not_replayed_whoever_stored_it(bench: Any) -> None:
+    lines = [
+        (b"set-cookie", b"a=b"),
+        (b"content-length", b"999"),
+        (b"transfer-encoding", b"chunked"),
+        (b"link", b"<a>"),
+    ]
+    stored = StoredResponse(201, lines, b"body").encode()
+    bench.store.on("acquire").answer(Completed(b"\x01R" + stored, "other:1"))
+    answer = await bench.ask(bench.protect(bench.Handler()))
+    assert (answer.headers, answer.body) == (
+        [(b"link", b"<a>"), (b"content-length", b"4"), (b"idempotent-replayed", b"true")],
+        b"body",
+    )
+
+
+@pytest.mark.parametrize("status", [150, 199, 600, 999])
+async def test_a_status_that_no_replay_may_have_leaves_a_tombstone(bench: Any, status: int) -> None:
+    """What the server makes of it is its own affair; the request was carried out and is not carried out again."""
+    handler = bench.Handler(status=status)
+    app = bench.protect(handler, on_failure="store")
+    assert (await bench.ask(app)).status == status
+    again = await bench.ask(app)
+    assert (again.code, again.problem["original_status"], handler.runs) == ("response-not-stored", status, 1)
 
 
 async def test_headers_may_be_lists_and_bytearrays(bench: Any) -> None:

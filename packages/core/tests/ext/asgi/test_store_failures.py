@@ -150,6 +150,10 @@ async def test_extensions_that_fail_do_not_touch_the_request(bench: Any) -> None
         b"\x01\0\0\0\x02[]",
         b"\x01\0",
         b'\x01\0\0\0\x1d{"status": "1", "headers": []}',
+        b'\x01\0\0\0\x1e{"status": 199, "headers": []}',
+        b'\x01\0\0\0\x1e{"status": 600, "headers": []}',
+        b'\x01\0\0\0\x2e{"status": 201, "headers": [["etag", "a\\nb"]]}',
+        b'\x01\0\0\0\x2c{"status": 201, "headers": [["e tag", "a"]]}',
     ],
 )
 async def test_a_record_that_cannot_be_read_is_an_error_and_never_a_reason_to_run_again(

@@ -83,7 +83,16 @@ def app_of() -> AppOf:
 
     def make(*handlers: Any, records: InMemoryIdempotencyStore | None = None, **options: Any) -> Litestar:
         store = records or InMemoryIdempotencyStore()
-        names = ("principal", "options", "protect", "namespace", "problem_base", "problem_details", "health_path")
+        names = (
+            "principal",
+            "options",
+            "protect",
+            "namespace",
+            "problem_base",
+            "quota",
+            "problem_details",
+            "health_path",
+        )
         ours = {"principal": UNSCOPED, **{name: options.pop(name) for name in names if name in options}}
         plugin = TenurePlugin(idempotency=lambda: Idempotency(store, lock_ttl=5), **ours)
         return Litestar(list(handlers), plugins=[*options.pop("plugins", []), plugin], **options)

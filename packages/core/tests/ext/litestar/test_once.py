@@ -14,6 +14,7 @@ from litestar.exceptions import HTTPException, NotAuthorizedException
 from litestar.params import FromQuery, JSONBody
 
 from tenure.errors import ExecutionLostError, NoEffectError, OutcomeUnknownError
+from tenure.ext.litestar import ClientQuota
 
 Serve = Any
 AppOf = Any
@@ -55,6 +56,29 @@ async def test_another_payload_or_route_under_the_key_is_422(serve: Serve, app_o
         for path, body in (("/orders", {"n": 2}), ("/refunds", {"n": 1})):
             answer = await client.post(path, json=body, headers=key())
             assert (answer.status_code, answer.json()["type"]) == (422, "urn:tenure:idempotency:key-reused")
+
+
+async def test_a_client_with_a_quota_waits_whichever_route_it_asks_and_nobody_else_does(
+    serve: Serve, app_of: AppOf
+) -> None:
+    @post(["/orders", "/refunds"], opt=PROTECTED)
+    async def order() -> str:
+        return "done"
+
+    def client_of(scope: Any) -> str:
+        return str(dict(scope["headers"])[b"x-account"].decode())
+
+    app = app_of(order, principal=client_of, quota=ClientQuota(new_keys=2))
+    async with serve(app) as client:
+        anna, ben = {"X-Account": "anna"}, {"X-Account": "ben"}
+        for number, path in enumerate(("/orders", "/refunds")):
+            assert (await client.post(path, headers=key(f"k-{number}") | anna)).status_code == 201
+        over = await client.post("/orders", headers=key("k-2") | anna)
+        assert (over.status_code, over.json()["code"]) == (429, "too-many-requests")
+        assert 3500 < int(over.headers["retry-after"]) <= 3600
+        assert is_replay(await client.post("/orders", headers=key("k-0") | anna))
+        assert (await client.post("/orders", headers=key("k-2") | ben)).status_code == 201
+        assert (await client.post("/orders", headers=anna)).status_code == 201  # without a key there is no record
 
 
 async def test_a_repeat_while_the_first_runs_is_409_with_a_pause(serve: Serve, app_of: AppOf) -> None:

@@ -9,6 +9,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Operation
 from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody
 
+from tenure.ext.litestar import ClientQuota
+
 AppOf = Any
 
 PROBLEM = "application/problem+json"
@@ -60,6 +62,17 @@ def test_the_problems_are_responses_with_their_types(app_of: AppOf) -> None:
     }
     assert [status for status in responses if "Retry-After" in responses[status].get("headers", {})] == ["409", "503"]
     assert "Idempotent-Replayed" in responses["201"]["headers"]
+
+
+def test_that_a_client_may_have_too_many_is_said_where_there_is_a_quota(app_of: AppOf) -> None:
+    @post("/orders", opt=PROTECTED)
+    async def order() -> None: ...
+
+    assert "429" not in operation(app_of(order))["responses"]
+    found = operation(app_of(order, quota=ClientQuota()))["responses"]["429"]
+    schema = found["content"][PROBLEM]["schema"]["properties"]
+    assert schema["type"]["enum"] == ["urn:tenure:idempotency:too-many-requests"]
+    assert (schema["retry_after"]["minimum"], list(found["headers"])) == (1, ["Retry-After"])
 
 
 def test_a_route_whose_key_is_optional_never_misses_it(app_of: AppOf) -> None:
@@ -152,4 +165,4 @@ def test_the_document_is_valid(app_of: AppOf) -> None:
     async def cart() -> str:
         return ""
 
-    openapi_spec_validator.validate(schema_of(app_of(order, cart, health_path="/health")))
+    openapi_spec_validator.validate(schema_of(app_of(order, cart, health_path="/health", quota=ClientQuota())))

@@ -6,6 +6,7 @@ from tenure.ext.asgi._inner_scope import CONTEXT_KEY
 from tenure.ext.asgi._middleware import IdempotencyMiddleware
 from tenure.ext.asgi._options import UNSCOPED, IdempotencyOptions, Principal, Unscoped
 from tenure.ext.asgi._problems import PROBLEMS, Problem, problem_of
+from tenure.ext.asgi._quota import ClientQuota
 
 __all__ = [
     "CONTEXT_KEY",
@@ -13,6 +14,7 @@ __all__ = [
     "DEFAULT_PROBLEM_BASE",
     "PROBLEMS",
     "UNSCOPED",
+    "ClientQuota",
     "IdempotencyMiddleware",
     "IdempotencyOptions",
     "Principal",

@@ -22,7 +22,7 @@ from tenure.ext.asgi._headers import header_lines, stored_headers
 from tenure.ext.asgi._inbox import Inbox
 from tenure.ext.asgi._options import IdempotencyOptions
 from tenure.ext.asgi._problems import PLAIN_FAILURE
-from tenure.ext.asgi._record import StoredResponse, summary_of
+from tenure.ext.asgi._record import StoredResponse, is_final, summary_of
 from tenure.ext.asgi._types import Message, Send
 from tenure.idempotency import Execution, Settlement
 
@@ -232,7 +232,7 @@ class Exchange:
     async def _store(self) -> None:
         if self._status is None:
             await self._execution.complete(PLAIN_FAILURE.encode())
-        elif self._recorded is None:
+        elif self._recorded is None or not is_final(self._status):
             await self._execution.leave_tombstone(summary_of(self._status, self._headers))
         else:
             headers = stored_headers(self._headers, self._options.headers)

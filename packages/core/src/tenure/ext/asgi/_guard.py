@@ -3,6 +3,8 @@
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final, final
 
 from tenure.errors import ConfigurationError, IdempotencyError, LeaseStateError, SealError, StoreError, TenureError
@@ -23,6 +25,7 @@ from tenure.ext.asgi._problems import (
     not_acceptable,
     problem_of,
 )
+from tenure.ext.asgi._quota import ClientQuota, OverQuotaError, Places
 from tenure.ext.asgi._record import StoredResponse, UnreadableRecordError
 from tenure.ext.asgi._types import ASGIApp, Receive, Scope, Send
 from tenure.idempotency import Execution, Idempotency, Phase, Replay
@@ -55,9 +58,11 @@ class RequestGuard:
         namespace: Tells this API's keys from those of others that use the same store.
         problem_base: What a problem's code is appended to for its type. With an http(s) URL, under which the codes are
             described, problems link to it.
+        quota: What each principal may have on this instance, whatever the route; None: what comes is carried out.
 
     Raises:
-        ConfigurationError: The principal is no function and not `UNSCOPED`, or the namespace or the base is no text.
+        ConfigurationError: The principal is no function and not `UNSCOPED`, the namespace or the base is no text, or
+            the quota is none.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class RequestGuard:
         principal: Principal | Unscoped,
         namespace: str = DEFAULT_NAMESPACE,
         problem_base: str = DEFAULT_PROBLEM_BASE,
+        quota: ClientQuota | None = None,
     ) -> None:
         if not isinstance(idempotency, Idempotency):
             raise ConfigurationError("idempotency is a tenure.idempotency.Idempotency.")
@@ -77,7 +83,12 @@ class RequestGuard:
             )
         _check_text("namespace", namespace, "orders-api")
         _check_text("problem_base", problem_base, DEFAULT_PROBLEM_BASE)
+        if quota is not None and not isinstance(quota, ClientQuota):
+            raise ConfigurationError(
+                "quota is a ClientQuota, such as ClientQuota(in_flight=32, new_keys=1000), or None."
+            )
         self._idempotency = idempotency
+        self._places = None if quota is None else Places(quota, idempotency.clock)
         self._principal = principal
         self._namespace = namespace
         self.problem_base = problem_base
@@ -117,32 +128,34 @@ class RequestGuard:
             self._idempotency.emit(RecordOutcome("", IdempotencyOutcome.BYPASSED))
             await app(scope, receive, send)
             return
-        try:
-            key = await self._key(scope, lines, options)
-            body = await _body(scope, receive, options)
-            fingerprint = self._idempotency.fingerprint(*fingerprint_parts(scope, body, options.fingerprint))
-            if authorize is not None:
-                await authorize()
-            begun = await self._begin(key, fingerprint, options)
-            if isinstance(begun, Replay):
-                await _replay(_stored(begun, scope), send)
+        with ExitStack() as left:
+            try:
+                principal, key = await self._key(scope, lines, options)
+                body = await _body(scope, receive, options)
+                fingerprint = self._idempotency.fingerprint(*fingerprint_parts(scope, body, options.fingerprint))
+                if authorize is not None:
+                    await authorize()
+                begun = await self._begin_in_place(principal, key, fingerprint, options, left)
+                if isinstance(begun, Replay):
+                    await _replay(_stored(begun, scope), send)
+                    return
+            except _RefusedError as refused:
+                await refused.problem.send(send, base=self.problem_base)
+            except ClientGoneError:
                 return
-        except _RefusedError as refused:
-            await refused.problem.send(send, base=self.problem_base)
-        except ClientGoneError:
-            return
-        else:
-            await self._execute(begun, scope, Inbox(receive, body), send, app, options=options)
+            else:
+                await self._execute(begun, scope, Inbox(receive, body), send, app, options=options)
 
-    async def _key(self, scope: Scope, lines: list[bytes], options: IdempotencyOptions) -> str:
-        """Give what the request is recorded under."""
+    async def _key(self, scope: Scope, lines: list[bytes], options: IdempotencyOptions) -> tuple[str | None, str]:
+        """Give whose the request is, and what it is recorded under."""
         if not lines:
             raise _RefusedError(PROBLEMS["missing-key"])
         try:
             key = read_key(lines, syntax=options.syntax)
         except MalformedKeyError:
             raise _RefusedError(PROBLEMS["malformed-key"]) from None
-        return record_key(self._namespace, await self._principal_of(scope), key)
+        principal = await self._principal_of(scope)
+        return principal, record_key(self._namespace, principal, key)
 
     async def _principal_of(self, scope: Scope) -> str | None:
         if isinstance(self._principal, Unscoped):
@@ -158,6 +171,28 @@ class RequestGuard:
             )
             raise _RefusedError(NOT_SCOPED)
         return named
+
+    async def _begin_in_place(
+        self, principal: str | None, key: str, fingerprint: str, options: IdempotencyOptions, left: ExitStack
+    ) -> Execution | Replay:
+        """Begin among what the principal may have. An execution has its place until *left* is closed."""
+        if self._places is None:
+            return await self._begin(key, fingerprint, options)
+        try:
+            place = self._places.take(principal, key)
+        except OverQuotaError as over:
+            self._idempotency.emit(RecordOutcome("", IdempotencyOutcome.OVER_QUOTA))
+            problem = replace(PROBLEMS["too-many-requests"], retry_after_s=over.retry_after_s)
+            raise _RefusedError(problem) from None
+        left.callback(place.leave)
+        begun = await self._begin(key, fingerprint, options)
+        if isinstance(begun, Replay):
+            # A client that reads slowly has no place for it.
+            place.leave()
+        else:
+            # An attempt that is not the first took a record over: there is none more than before.
+            place.answered(began=begun.context.attempt == 1)
+        return begun
 
     async def _begin(self, key: str, fingerprint: str, options: IdempotencyOptions) -> Execution | Replay:
         try:

@@ -7,7 +7,16 @@ from typing import Final
 from tenure.errors import ConfigurationError
 from tenure.ext.asgi._types import Headers
 
-__all__ = ["REPLAYED", "accepts_coding", "check_extra_headers", "header_lines", "stored_headers", "without"]
+__all__ = [
+    "REPLAYED",
+    "accepts_coding",
+    "check_extra_headers",
+    "header_lines",
+    "is_line",
+    "is_replayable",
+    "stored_headers",
+    "without",
+]
 
 REPLAYED: Final = (b"idempotent-replayed", b"true")
 """The mark of a replay; the first response has none."""
@@ -49,6 +58,7 @@ _NEVER_PREFIXES: Final = {
     "x-rate-limit": "it counts one moment's requests",
 }
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_LINE_ENDS: Final = re.compile(rb"[\r\n\0]")
 
 
 def check_extra_headers(names: Iterable[str]) -> frozenset[str]:
@@ -83,9 +93,25 @@ def _why_never(name: str) -> str | None:
 
 
 def stored_headers(headers: Headers, extra: frozenset[str]) -> list[tuple[bytes, bytes]]:
-    """Give those of *headers* that are kept with the outcome: in their order, with their repeats."""
+    """
+    Give those of *headers* that are kept with the outcome: in their order, with their repeats.
+
+    A line that would split the response is left out: the first response is the server's to refuse, and a replay goes
+    past whatever has refused it.
+    """
     kept = _STORED | {name.encode("ascii") for name in extra}
-    return [(name.lower(), value) for name, value in map(_pair, headers) if name.lower() in kept]
+    small = ((name.lower(), value) for name, value in map(_pair, headers))
+    return [(name, value) for name, value in small if name in kept and is_line(name, value)]
+
+
+def is_line(name: bytes, value: bytes) -> bool:
+    """Whether a name in small letters and a value are one header line (RFC 9110, 5.1 and 5.5), and not several."""
+    return _TOKEN.fullmatch(name.decode("latin-1")) is not None and _LINE_ENDS.search(value) is None
+
+
+def is_replayable(name: bytes) -> bool:
+    """Whether the header *name*, in small letters, may be sent with a replay at all, whoever stored it."""
+    return _why_never(name.decode("latin-1")) is None
 
 
 def header_lines(headers: Headers, name: bytes) -> list[bytes]:

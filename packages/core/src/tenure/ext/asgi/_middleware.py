@@ -6,6 +6,7 @@ from typing import Final, final
 from tenure.errors import ConfigurationError
 from tenure.ext.asgi._guard import DEFAULT_NAMESPACE, DEFAULT_PROBLEM_BASE, RequestGuard
 from tenure.ext.asgi._options import IdempotencyOptions, Principal, Unscoped
+from tenure.ext.asgi._quota import ClientQuota
 from tenure.ext.asgi._types import ASGIApp, Receive, Scope, Send
 from tenure.idempotency import Idempotency
 
@@ -49,6 +50,8 @@ class IdempotencyMiddleware:
         options: The rules, or a function that gives them for a scope (None: pass untouched).
         namespace: Tells this API's keys from those of others that use the same store.
         problem_base: What a problem's code is appended to for its type.
+        quota: What each principal may have, or None. There is no number that fits all: without one, a client that may
+            send requests may fill the store, unless something outside limits it.
 
     Raises:
         ConfigurationError: An argument that cannot work.
@@ -63,12 +66,15 @@ class IdempotencyMiddleware:
         options: IdempotencyOptions | Callable[[Scope], IdempotencyOptions | None] = _DEFAULTS,
         namespace: str = DEFAULT_NAMESPACE,
         problem_base: str = DEFAULT_PROBLEM_BASE,
+        quota: ClientQuota | None = None,
     ) -> None:
         if not isinstance(options, IdempotencyOptions) and not callable(options):
             raise ConfigurationError("options is an IdempotencyOptions, or a function of the scope that gives one.")
         self.app = app
         self._options = options
-        self._guard = RequestGuard(idempotency, principal=principal, namespace=namespace, problem_base=problem_base)
+        self._guard = RequestGuard(
+            idempotency, principal=principal, namespace=namespace, problem_base=problem_base, quota=quota
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; websockets and the lifespan pass untouched."""

@@ -129,6 +129,14 @@ _CODED: Final = (
         detail="Read the result where it is stored. Do not repeat the request with a new key.",
     ),
     Problem(
+        code="too-many-requests",
+        status=429,
+        title="Too many requests with idempotency keys",
+        detail="Too many requests of this client are in progress, or too many of its idempotency keys are new. Nothing "
+        "was done now. Repeat this request unchanged after a pause; whether it was carried out before is told then.",
+        retry_after_s=1,
+    ),
+    Problem(
         code="store-unavailable",
         status=503,
         title="Idempotency cannot be guaranteed at the moment",

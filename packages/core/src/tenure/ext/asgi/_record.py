@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from tenure.ext.asgi._headers import REPLAYED, header_lines
+from tenure.ext.asgi._headers import REPLAYED, header_lines, is_line, is_replayable
 
-__all__ = ["StoredResponse", "UnreadableRecordError", "read_summary", "summary_of"]
+__all__ = ["StoredResponse", "UnreadableRecordError", "is_final", "read_summary", "summary_of"]
 
 _VERSION: Final = 1
 _LENGTH_BYTES: Final = 4
@@ -53,7 +53,8 @@ class StoredResponse:
         Read what `encode` gave.
 
         Raises:
-            UnreadableRecordError: It is something else, or of a later version.
+            UnreadableRecordError: It is something else, or of a later version; its status is none of a final response,
+                or a line of its headers would be more than one.
         """
         if payload[:1] != bytes([_VERSION]):
             raise UnreadableRecordError
@@ -63,11 +64,19 @@ class StoredResponse:
             head = json.loads(payload[head_at:body_at])
             status = head["status"]
             headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head["headers"]]
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise UnreadableRecordError from None
-        if type(status) is not int or len(payload) < body_at:
+        if type(status) is not int or not is_final(status) or len(payload) < body_at:
             raise UnreadableRecordError
-        return cls(status, headers, payload[body_at:])
+        if not all(is_line(name, value) for name, value in headers):
+            raise UnreadableRecordError
+        # What is never stored was written by somebody else, or by a release that still stored it.
+        return cls(status, [line for line in headers if is_replayable(line[0])], payload[body_at:])
+
+
+def is_final(status: int) -> bool:
+    """Whether *status* is that of a final response (RFC 9110, 15): what a replay may have."""
+    return 200 <= status <= 599
 
 
 def summary_of(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
@@ -83,7 +92,7 @@ def read_summary(summary: bytes) -> dict[str, Any]:
     """Read what `summary_of` gave; nothing where it was something else, or empty."""
     try:
         content = json.loads(summary)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(content, dict):
         return {}

@@ -21,18 +21,24 @@ __all__ = ["document"]
 
 _PROBLEM_JSON: Final = "application/problem+json"
 _TOO_LONG: Final = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-_WAITED_FOR: Final = frozenset({409, 503})
+_WAITED_FOR: Final = frozenset({409, 429, 503})
 """Answers that may carry a Retry-After."""
 
 _LONGEST_KEY: Final = 255
 
 
-def document(handler: HTTPRouteHandler, options: IdempotencyOptions, problem_base: str) -> None:
+def document(handler: HTTPRouteHandler, options: IdempotencyOptions, problem_base: str, *, limited: bool) -> None:
     """
     Have the operations of *handler* say that they are idempotent.
 
     By `operation_class`, which Litestar calls with the finished operation: what it found out itself is added to, and
     stands in the way of nothing.
+
+    Args:
+        handler: The route's.
+        options: Its rules.
+        problem_base: What stands before the code of a problem.
+        limited: Whether clients have a quota, so that 429 is to be expected.
     """
     base: type[Operation] = handler.operation_class
     # A handler that also answers GET has one operation a method, and none of them tells which it is.
@@ -42,7 +48,7 @@ def document(handler: HTTPRouteHandler, options: IdempotencyOptions, problem_bas
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             _add_key(self, options, required=required)
-            _add_problems(self, options, problem_base)
+            _add_problems(self, _problems_of(options, limited=limited), problem_base)
 
     handler.operation_class = Idempotent
 
@@ -73,9 +79,9 @@ def _is_header(parameter: Parameter, name: str) -> bool:
     return parameter.param_in == "header" and parameter.name.lower() == name.lower()
 
 
-def _add_problems(operation: Operation, options: IdempotencyOptions, problem_base: str) -> None:
+def _add_problems(operation: Operation, found: dict[int, list[Problem]], problem_base: str) -> None:
     responses = dict(operation.responses or {})
-    for status, problems in _problems_of(options).items():
+    for status, problems in found.items():
         said = responses.get(str(status))
         if said is None:
             said = OpenAPIResponse(description=". ".join(problem.title for problem in problems) + ".")
@@ -91,10 +97,11 @@ def _add_problems(operation: Operation, options: IdempotencyOptions, problem_bas
     operation.responses = responses
 
 
-def _problems_of(options: IdempotencyOptions) -> dict[int, list[Problem]]:
+def _problems_of(options: IdempotencyOptions, *, limited: bool) -> dict[int, list[Problem]]:
+    there = {"missing-key": options.required, "too-many-requests": limited}
     found: defaultdict[int, list[Problem]] = defaultdict(list)
     for problem in PROBLEMS.values():
-        if problem.code != "missing-key" or options.required:
+        if there.get(problem.code or "", True):
             found[problem.status].append(problem)
     found[_TOO_LONG.value].append(
         Problem(code=None, status=_TOO_LONG.value, title=_TOO_LONG.phrase, detail="The body is too long.")

@@ -11,6 +11,7 @@ from tenure.errors import ConfigurationError
 from tenure.ext.asgi import (
     DEFAULT_NAMESPACE,
     DEFAULT_PROBLEM_BASE,
+    ClientQuota,
     IdempotencyOptions,
     Principal,
     RequestGuard,
@@ -70,6 +71,8 @@ class TenurePlugin(InitPlugin):
         namespace: What sets the keys of this application apart from those of another one on the same store.
         problem_base: What stands before the code in the type of a problem of idempotency: a URL of your documentation,
             or a URN.
+        quota: What each principal may have under keys on this instance, over all routes; None: what comes is carried
+            out. OpenAPI has its 429 where there is one.
         problem_details: Whether errors of tenure that a handler raises are answered as problem details: a lock that is
             held 409, a lease that was lost or a store that does not answer 503. Your own handlers of them stay.
         health_path: Where the state of both is told: 200 where this instance may take work, else 503. None: nowhere.
@@ -97,6 +100,7 @@ class TenurePlugin(InitPlugin):
         protect: Protect = "opted",
         namespace: str = DEFAULT_NAMESPACE,
         problem_base: str = DEFAULT_PROBLEM_BASE,
+        quota: ClientQuota | None = None,
         problem_details: bool = False,
         health_path: str | None = None,
         health_in_schema: bool = False,
@@ -122,6 +126,7 @@ class TenurePlugin(InitPlugin):
         self._protect: Protect = protect
         self._namespace = namespace
         self._problem_base = problem_base
+        self._quota = quota
         self._problem_details = problem_details
         self._health_path = health_path
         self._health_in_schema = health_in_schema
@@ -169,7 +174,11 @@ class TenurePlugin(InitPlugin):
 
         def make(idempotency: Idempotency) -> RequestGuard:
             return RequestGuard(
-                idempotency, principal=principal, namespace=self._namespace, problem_base=self._problem_base
+                idempotency,
+                principal=principal,
+                namespace=self._namespace,
+                problem_base=self._problem_base,
+                quota=self._quota,
             )
 
         running.when_started(make)
@@ -178,6 +187,7 @@ class TenurePlugin(InitPlugin):
             defaults=self._options,
             protect=self._protect,
             problem_base=self._problem_base,
+            limited=self._quota is not None,
             context_key=self._context_key,
         )
 

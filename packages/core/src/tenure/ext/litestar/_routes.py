@@ -32,6 +32,7 @@ class Protection:
         defaults: The rules of a route that says no more than True.
         protect: Which routes are protected.
         problem_base: What stands before the code of a problem.
+        limited: Whether clients have a quota.
         context_key: The name of the dependency that gives the execution's context.
     """
 
@@ -39,6 +40,7 @@ class Protection:
     defaults: IdempotencyOptions
     protect: Protect
     problem_base: str
+    limited: bool
     context_key: str
 
 
@@ -81,7 +83,7 @@ class Routes:
             refuse_impossible_context(handler, self._how.context_key, options)
             if options is not None and protect(handler, GuardRequests(self._how.guard, options)):
                 handler.opt[self._uncompressed] = True
-                document(handler, options, self._how.problem_base)
+                document(handler, options, self._how.problem_base, limited=self._how.limited)
 
     def _options_of(self, handler: HTTPRouteHandler, path: str) -> IdempotencyOptions | None:
         return options_of(
