@@ -35,7 +35,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--n", type=int, default=None, help="repeat the fault so many times")
     parser.add_argument("--jobs", type=int, default=2, help="so many scenarios side by side (2)")
     parser.add_argument("--docker", action="store_true", help="those that need a container engine, too")
-    parser.add_argument("--report", type=Path, default=None, help="write the report to this path, .md and .json")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        default=None,
+        help="write the report to this path, .md and .json, or renew what stands there",
+    )
     parser.add_argument("--histories", type=Path, default=None, help="keep the histories in this directory")
     parser.add_argument("--list", action="store_true", help="say what there is")
     return parser.parse_args()
@@ -55,14 +60,12 @@ def main() -> int:
         for outcome in run_all(cases, jobs=options.jobs):
             outcomes.append(outcome)
             print(outcome.line(), flush=True)
+            if options.report:  # after each: what has been found is not lost with a run that is cut off
+                today = dt.datetime.now(dt.UTC).date().isoformat()  # noqa: TID251 -- the day on a report
+                write_report([outcome], options.report, size="quick" if options.quick else "full", at=today)
     if not outcomes:
         print("Nothing of that name. Ask for --list.", file=sys.stderr)
         return 2
-    order = [(case.scenario, case.store) for case in cases]
-    outcomes.sort(key=lambda outcome: order.index((outcome.scenario, outcome.store)))
-    if options.report:
-        today = dt.datetime.now(dt.UTC).date().isoformat()  # noqa: TID251 -- the day on a report
-        write_report(outcomes, options.report, size="quick" if options.quick else "full", at=today)
     failed = [outcome for outcome in outcomes if not outcome.ok]
     skipped = sum(outcome.skipped is not None for outcome in outcomes)
     print(

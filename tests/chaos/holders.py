@@ -32,7 +32,7 @@ _LAST_LINE_S = 1.0
 @final
 class HolderProcess:
     """
-    One `chaos.holder` process.
+    One `chaos.programs.holder` process.
 
     Args:
         run: The run that it belongs to.
@@ -43,7 +43,12 @@ class HolderProcess:
     """
 
     def __init__(
-        self, run: Run, process: str, *arguments: str, env: dict[str, str] | None = None, module: str = "chaos.holder"
+        self,
+        run: Run,
+        process: str,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        module: str = "chaos.programs.holder",
     ) -> None:
         self._run = run
         self.process = process

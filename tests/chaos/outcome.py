@@ -147,6 +147,7 @@ class Outcome:
                 for one in self.limits
             ],
             "controls": [{"what": one.what, "failed": one.failed, "of": one.of} for one in self.controls],
+            "claims": [str(one) for one in (*self.zeros, *self.limits, *self.controls)],
             "history": self.history,
             "broken": self.broken,
         }

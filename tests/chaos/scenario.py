@@ -16,6 +16,9 @@ Body = Callable[["Run"], Awaitable[None]]
 
 _NEMESIS = "nemesis"
 
+_LAG_S = 0.25
+"""How late the event loop of a process may be by itself, in seconds, beside the machine's stalls as measured here."""
+
 RETRY_S = 1.0
 """The longest pause of a waiter between two tries, in seconds; a third of the ttl where that is less."""
 
@@ -177,7 +180,7 @@ class Run:
         events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for event in events:
             if event["what"] == "run":
-                event["stall_s"] = max(event.get("stall_s", 0.0), STALLS * self.meter.worst_s)
+                event["stall_s"] = max(event.get("stall_s", 0.0), _LAG_S + STALLS * self.meter.worst_s)
         path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
 
 

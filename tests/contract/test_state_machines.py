@@ -69,6 +69,7 @@ def run_records_on_valkey(url: str, runner: asyncio.Runner, examples: int = EXAM
         runner.run(opened.__aexit__(None, None, None))
 
 
+@pytest.mark.matrix
 def test_locks_in_postgres_answer_as_the_model_does(locks_database: str, runner: asyncio.Runner) -> None:
     run_locks_on_postgres(locks_database, runner)
 
@@ -81,6 +82,7 @@ def test_locks_in_valkey_answer_as_the_model_does(valkey_url: str, runner: async
     run_locks_on_valkey(valkey_url, runner)
 
 
+@pytest.mark.matrix
 def test_records_in_valkey_answer_as_the_model_does(valkey_url: str, runner: asyncio.Runner) -> None:
     run_records_on_valkey(valkey_url, runner)
 

@@ -89,6 +89,7 @@ def _read(said: str) -> Verdict:
     return Verdict(failed[1] if failed else None, int(states[1]), float(seconds[1]))
 
 
+@pytest.mark.matrix
 def test_no_state_of_the_model_breaks_a_fact(search: Search) -> None:
     verdict = search()
     assert verdict.failed is None

@@ -91,12 +91,6 @@ async def test_tokens_grow_across_a_failover_that_lost_the_last_commits(connect:
     await check_a_lost_tail(connect)
 
 
-@pytest.mark.chaos
-@pytest.mark.parametrize("run", range(20))
-async def test_tokens_grow_across_twenty_failovers_that_lost_the_last_commits(connect: Any, run: int) -> None:
-    await check_a_lost_tail(connect)
-
-
 async def test_the_pool_follows_a_failover_without_a_restart_of_the_application(connect: Any) -> None:
     with or_skip():
         pair = await asyncio.to_thread(PostgresPair().__enter__)

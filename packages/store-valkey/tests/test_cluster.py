@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from tenure.store import Acquired, Claim
 from tenure_testbed import ValkeyCluster
 from tenure_valkey import ValkeyLockStore
-
-_LOG = logging.getLogger(__name__)
 
 Owner = Callable[[], str]
 OpenStore = Callable[..., ValkeyLockStore]
@@ -211,39 +208,3 @@ async def test_a_planned_failover_of_each_shard_fails_no_call_and_repeats_no_tok
     store: ValkeyLockStore, valkey_cluster: ValkeyCluster, owner: Owner
 ) -> None:
     await check_failovers(store, valkey_cluster, owner, rounds=1)
-
-
-@pytest.mark.chaos
-async def test_twenty_planned_failovers_of_each_shard_fail_no_call_and_repeat_no_token(
-    store: ValkeyLockStore, valkey_cluster: ValkeyCluster, owner: Owner
-) -> None:
-    await check_failovers(store, valkey_cluster, owner, rounds=20)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("run", range(5))
-async def test_a_primary_that_is_killed_repeats_no_token(
-    own_valkey_cluster: ValkeyCluster, open_store: OpenStore, owner: Owner, client: str, run: int
-) -> None:
-    """Calls fail until a replica is promoted; then the store works on, without a restart."""
-    store = open_store(own_valkey_cluster.url(), client=client)
-    load = Load(store, 12, owner)
-    loop = asyncio.get_running_loop()
-
-    async def kill_each() -> None:
-        for shard in range(3):
-            started = loop.time()
-            await asyncio.to_thread(own_valkey_cluster.kill, shard)
-            key = next(
-                key for key in load.tokens if own_valkey_cluster.slot_of(f"locks:{{{key}}}") * 3 // 16384 == shard
-            )
-            seen = len(load.tokens[key])
-            while len(load.tokens[key]) < seen + 3:
-                assert loop.time() - started < 30
-                await asyncio.sleep(0.01)
-            _LOG.info("run %s, %s: shard %s served again after %.2f s", run, client, shard, loop.time() - started)
-            await asyncio.to_thread(own_valkey_cluster.restart)
-
-    await load.around(kill_each)
-    assert load.grew()
-    assert "a live lock was not renewed" not in load.unexpected

@@ -10,9 +10,9 @@ from tenure.errors import LossReason
 async def test_leases_are_kept_for_as_long_as_their_holder_is_up(valkey_url: str, open_store: Any, client: str) -> None:
     store = open_store(valkey_url, client=client)
     # Long: a release is waited for through a third of the ttl, and sixty at once are late where the machine is busy.
-    async with Locks(store, ttl=4.5, instance="one") as locks:
+    async with Locks(store, ttl=3, instance="one") as locks:
         leases = await asyncio.gather(*(locks.acquire(f"job-{number}", wait=1) for number in range(60)))
-        await asyncio.sleep(6.8)  # more than a ttl and a half
+        await asyncio.sleep(4.6)  # more than a ttl and a half
         assert all(lease.held for lease in leases)
         assert {record.instance for record in await store.list_locks("job-")} == {"one"}
         assert all(await asyncio.gather(*(lease.release() for lease in leases)))

@@ -1,1 +1,1 @@
-"""Programs that the scenarios start as child processes, for what `chaos.holder` does not do."""
+"""Programs that the scenarios start as child processes, for what `chaos.programs.holder` does not do."""

@@ -15,13 +15,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable
 from typing import final
 
-from chaos.holder import say
-from tenure import Lease, Locks, open_store
+from chaos.programs.instance import instance, parser_of, say
+from tenure import Lease
 from tenure.clock import Clock, SystemClock, Timer
 from tenure.testing.history import HistoryRecorder
 
@@ -125,46 +124,23 @@ async def work(lease: Lease, recorder: HistoryRecorder, sleep: Sleep | None) -> 
 
 async def main(options: argparse.Namespace, sleep: Sleep | None) -> None:
     """Campaign until SIGTERM."""
-    recorder = HistoryRecorder(options.history, process=options.process)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with open_store(options.url) as opened:
-        # The first call loads and connects the client, which is no matter of the history's.
-        await opened.release("nothing", "nobody")
-        async with Locks(
-            recorder.around(opened),
-            ttl=options.ttl,
-            instance=options.process,
-            hooks=[recorder],
-            drain=0.05,
-            startup_check=False,
-            clock=clock_of(options.clock, sleep),
-        ) as locks:
+    async with instance(options, clock=clock_of(options.clock, sleep)) as one:
 
-            async def campaign() -> None:
-                while True:
-                    try:
-                        lease = await locks.acquire(options.key, wait=3600)
-                    except Exception:  # noqa: BLE001 -- whatever a driver raises after a step; the history holds its type
-                        await asyncio.sleep(0.02)
-                        continue
-                    await work(lease, recorder, sleep)
+        async def campaign() -> None:
+            while True:
+                try:
+                    lease = await one.locks.acquire(options.key, wait=3600)
+                except Exception:  # noqa: BLE001 -- whatever a driver raises after a step; the history holds its type
+                    await asyncio.sleep(0.02)
+                    continue
+                await work(lease, one.recorder, sleep)
 
-            task = asyncio.create_task(campaign())
-            say("ready")
-            await stop.wait()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-    say("closed")
+        await one.work(asyncio.create_task(campaign()))
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="chaos.programs.clocked")
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--process", required=True, help="its name in histories, and as an instance")
-    parser.add_argument("--history", required=True)
-    parser.add_argument("--ttl", type=float, required=True, help="seconds")
+    parser = parser_of("clocked")
     parser.add_argument("--key", default="job")
     parser.add_argument("--clock", choices=("system", "wall", "boottime", "monotonic"), default="system")
     parser.add_argument("--asleep", default="", help="the file in which the nemesis says how long this slept")

@@ -12,7 +12,7 @@ import resource
 import signal
 from pathlib import Path
 
-from chaos import holder
+from chaos.programs import holder
 
 _MORE_BYTES = 64 << 20
 _BITE_BYTES = 4 << 20

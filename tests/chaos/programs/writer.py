@@ -17,10 +17,10 @@ from typing import Any, final
 from sqlalchemy import Update, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from chaos.holder import say
 from chaos.ledger import LedgerClient
+from chaos.programs.instance import instance, parser_of, say
 from chaos.programs.stock import STOCK, UNFENCED_STATEMENT
-from tenure import Lease, LeaseLostError, Locks, open_store
+from tenure import Lease, LeaseLostError, Locks
 from tenure.testing.history import HistoryRecorder
 from tenure_postgres import fence
 
@@ -195,47 +195,25 @@ async def block_in_a_task(writer: Writer) -> None:
 
 async def main(options: argparse.Namespace) -> None:
     """Work until SIGTERM."""
-    recorder = HistoryRecorder(options.history, process=options.process)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         table = None
         if options.table:
             engine = create_async_engine(options.table, isolation_level="AUTOCOMMIT", pool_size=2)
             stack.push_async_callback(engine.dispose)
             table = Table(engine)
-        opened = await stack.enter_async_context(open_store(options.url))
-        # The first call loads and connects the client, which is no matter of the history's.
-        await opened.release("nothing", "nobody")
-        locks = await stack.enter_async_context(
-            Locks(
-                recorder.around(opened),
-                ttl=options.ttl,
-                instance=options.process,
-                hooks=[recorder],
-                drain=0.05,
-                startup_check=False,
-            )
+        one = await stack.enter_async_context(instance(options))
+        writer = Writer(one.locks, one.recorder, table, options)
+        blocking: list[asyncio.Task[None]] = []
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGUSR1, lambda: blocking.append(asyncio.create_task(block_in_a_task(writer)))
         )
-        writer = Writer(locks, recorder, table, options)
-        tasks = [asyncio.create_task(writer.campaign()), asyncio.create_task(writer.bodies())]
-        loop.add_signal_handler(signal.SIGUSR1, lambda: tasks.append(asyncio.create_task(block_in_a_task(writer))))
-        say("ready")
-        await stop.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    say("closed")
+        await one.work(asyncio.create_task(writer.campaign()), asyncio.create_task(writer.bodies()))
+        await asyncio.gather(*blocking, return_exceptions=True)
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="chaos.programs.writer")
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--process", required=True, help="its name in histories, and as an instance")
-    parser.add_argument("--history", required=True)
-    parser.add_argument("--ttl", type=float, required=True, help="seconds")
+    parser = parser_of("writer")
     parser.add_argument("--key", default="job")
     parser.add_argument("--beat", type=float, default=0.02, help="seconds between two writes")
     parser.add_argument("--block", type=float, default=0.0, help="seconds that SIGUSR1 blocks the event loop for")

@@ -57,7 +57,7 @@ class ContainerProcess:
         command += ["--user", f"{os.getuid()}:{os.getgid()}", "--entrypoint", "python", "--init"]
         command += ["--volume", f"{_TESTS}:{_INSIDE}:ro", "--volume", f"{run.directory.resolve()}:{_HISTORIES}"]
         command += ["--env", f"PYTHONPATH={_INSIDE}", "--env", "PYTHONDONTWRITEBYTECODE=1", "--workdir", _INSIDE, image]
-        command += ["-m", "chaos.holder", "--process", process, "--history", f"{_HISTORIES}/{process}.jsonl"]
+        command += ["-m", "chaos.programs.holder", "--process", process, "--history", f"{_HISTORIES}/{process}.jsonl"]
         self.holder.replica.command = (*command, *arguments)
 
     async def pause(self) -> float:

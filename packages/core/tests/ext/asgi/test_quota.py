@@ -117,6 +117,7 @@ async def test_new_keys_count_while_the_store_is_asked_and_not_where_it_failed(b
 MANY = 100_000
 
 
+@pytest.mark.matrix
 async def test_a_hundred_thousand_keys_of_one_client_leave_a_bounded_number_of_records(bench: Any) -> None:
     handler = bench.Handler()
     app = bench.protect(handler, quota=quota(new_keys=50))

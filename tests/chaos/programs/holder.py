@@ -1,5 +1,5 @@
 """
-A process that holds leases: `python -m chaos.holder`, started and ended by the scenarios.
+A process that holds leases: `python -m chaos.programs.holder`, started and ended by the scenarios.
 
 It takes keys, believes in them for as long as the library says so, and writes to the ledger under their tokens. What
 happens to it (kill -9, SIGSTOP, a network that swallows its calls) it does not know. It says what it does in lines of
@@ -10,24 +10,17 @@ the lease), `closed`.
 import argparse
 import asyncio
 import contextlib
-import json
 import logging
 import random
-import signal
 import time
-from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from chaos.ledger import LedgerClient
-from tenure import Lease, LeaseLostError, Locks, open_store
+from chaos.programs.instance import instance, parser_of, say
+from tenure import Lease, LeaseLostError, Locks
 from tenure.testing.history import HistoryRecorder
 
 _AGAIN_S = 0.02
-
-
-def say(what: str, **fields: Any) -> None:
-    """Write a line for the scenario."""
-    print(json.dumps({"what": what, "at": time.monotonic(), **fields}), flush=True)
 
 
 @final
@@ -101,41 +94,16 @@ class Holder:
 
 async def main(options: argparse.Namespace) -> None:
     """Hold until SIGTERM."""
-    recorder = HistoryRecorder(options.history, process=options.process)
     ledger = LedgerClient(options.ledger) if options.ledger else None
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with open_store(options.url) as opened:
-        # The first call connects, and loads the driver: not what the limits on calls are about.
-        await opened.release("nothing", "nobody")
-        store = recorder.around(opened)
-        async with Locks(
-            store,
-            ttl=options.ttl,
-            instance=options.process,
-            hooks=[recorder],
-            drain=0.05,
-            startup_check=False,
-            store_timeout=options.store_timeout,
-        ) as locks:
-            holder = Holder(locks, recorder, ledger, options)
-            works = [holder.campaign(key) for key in options.key] + [holder.churn() for _ in range(options.churn)]
-            tasks = [asyncio.create_task(work) for work in works]
-            say("ready")
-            await stop.wait()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-    say("closed")
+    async with instance(options, store_timeout=options.store_timeout) as one:
+        holder = Holder(one.locks, one.recorder, ledger, options)
+        works = [holder.campaign(key) for key in options.key] + [holder.churn() for _ in range(options.churn)]
+        await one.work(*(asyncio.create_task(work) for work in works))
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="chaos.holder")
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--process", required=True, help="its name in histories, and as an instance")
-    parser.add_argument("--history", required=True, type=Path)
-    parser.add_argument("--ttl", type=float, default=1.0, help="seconds")
+    parser = parser_of("holder")
     parser.add_argument("--store-timeout", type=float, default=None, help="seconds; by default the library's: the ttl")
     parser.add_argument("--key", action="append", default=[], help="a key to keep; may be given again")
     parser.add_argument("--churn", type=int, default=0, help="workers that take and give back")
