@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from simulation.journal import Violation
-from simulation.situations import ENOUGH_SEEDS, never_seen
+from simulation.observers.situations import ENOUGH_SEEDS, never_seen
 from simulation.world import run_seed
 
 __all__ = ["Batch", "run_batch"]

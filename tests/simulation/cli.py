@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from simulation.batch import Batch, run_batch
+from simulation.observers.situations import SITUATIONS
 from simulation.planted import PLANTED, Catch, catch_all
-from simulation.situations import SITUATIONS
 from simulation.world import run_seed
 
 __all__ = ["REGRESSIONS", "main", "regression_seeds"]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Final, final
 
 from simulation.journal import Journal
-from simulation.lease_watch import LeaseWatch
 from simulation.life import Life
 from simulation.network import Call, Network
+from simulation.observers.leases import LeaseWatch
 from tenure.idempotency_store import AcquireReply, Completion
 from tenure.store import Acquired, Claim, Held, LockRecord, Reach
 

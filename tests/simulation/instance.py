@@ -11,10 +11,10 @@ from simulation.ends import LockEnd, RecordEnd
 from simulation.life import Life
 from simulation.network import NetworkError
 from simulation.scene import Scene
-from simulation.workload_election import LeadershipOrder, candidate
-from simulation.workload_jobs import Jobs
-from simulation.workload_locks import work
-from simulation.workload_requests import Requests
+from simulation.workloads.election import LeadershipOrder, candidate
+from simulation.workloads.jobs import Jobs
+from simulation.workloads.locks import work
+from simulation.workloads.requests import Requests
 from tenure import ConfigurationError, Locks, TenureError
 from tenure.events import Event, LeaseAcquired, LeaseLost, RenewalFailed
 from tenure.idempotency import Idempotency

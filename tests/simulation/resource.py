@@ -3,9 +3,9 @@
 from collections import defaultdict
 from typing import final
 
-from simulation.grants import Grant
 from simulation.journal import START_S, Journal
 from simulation.network import Network
+from simulation.observers.grants import Grant
 
 __all__ = ["Fence", "Resource"]
 

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import final
 
-from simulation.effects import Effects
 from simulation.journal import Journal
-from simulation.lease_watch import LeaseWatch
 from simulation.life import Life
 from simulation.network import Network
+from simulation.observers.effects import Effects
+from simulation.observers.leases import LeaseWatch
 from simulation.plan import Plan
 from simulation.resource import Resource
 from simulation.server import Server

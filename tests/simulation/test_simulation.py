@@ -9,7 +9,7 @@ import pytest
 
 from simulation.batch import run_batch
 from simulation.cli import main, regression_seeds
-from simulation.history_check import check_run
+from simulation.observers.history import check_run
 from simulation.plan import FAULTS, WORKLOADS, draw_plan
 from simulation.world import run_seed
 

@@ -3,9 +3,9 @@
 import pytest
 
 from simulation.batch import run_batch
+from simulation.observers.situations import ENOUGH_SEEDS, SITUATIONS, never_seen
 from simulation.plan import FAULTS
 from simulation.planted import PLANTED, Planted, catch
-from simulation.situations import ENOUGH_SEEDS, SITUATIONS, never_seen
 from simulation.world import run_seed
 
 

@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
-from simulation.effects import Effects
 from simulation.instance import Instances
 from simulation.journal import START_S, Journal, Violation
-from simulation.lease_watch import LeaseWatch
 from simulation.life import Life, State, held_back, make_task
 from simulation.nemesis import Nemesis
 from simulation.network import Call, Network
+from simulation.observers.effects import Effects
+from simulation.observers.leases import LeaseWatch
 from simulation.plan import Plan, draw_plan
 from simulation.resource import Resource
 from simulation.scene import Scene
 from simulation.server import Server
-from simulation.workload_jobs import Jobs
-from simulation.workload_requests import Requests
+from simulation.workloads.jobs import Jobs
+from simulation.workloads.requests import Requests
 from tenure.testing import DeadlockError, VirtualTimeLoop
 
 __all__ = ["Outcome", "run_seed"]

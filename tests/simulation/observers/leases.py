@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-from simulation.grants import MARGIN, Grant
 from simulation.journal import Journal
 from simulation.life import Life, State
 from simulation.network import Call
+from simulation.observers.grants import MARGIN, Grant
 from simulation.plan import Plan
 from tenure import Lease, LossReason
 from tenure.events import LeaseAcquired, LeaseLost

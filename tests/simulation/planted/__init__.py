@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Final, final
 from unittest import mock
 
-from simulation.planted_engine import ENGINE_BUGS
-from simulation.planted_store import STORE_BUGS
+from simulation.planted.engine import ENGINE_BUGS
+from simulation.planted.store import STORE_BUGS
 from simulation.world import run_seed
 
 __all__ = ["PLANTED", "Catch", "Planted", "catch", "catch_all"]

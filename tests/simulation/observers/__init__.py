@@ -1,0 +1,1 @@
+"""Who looks on, on true time, and knows what may not be."""
