@@ -88,8 +88,8 @@ def _row(outcome: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or "n" not in value:
         return str(value)
-    return (
-        f"p50 {value['p50']} s, p99 {value['p99']} s, max {value['max']} s (n={value['n']})" if value["n"] else "none"
-    )
+    if not value["n"]:
+        return "none"
+    return f"p50 {value['p50']} s, p99 {value['p99']} s, max {value['max']} s (n={value['n']})"
