@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class Case:
         """Run it here."""
         found = next(one for one in SCENARIOS if one.id == self.scenario)
         hush_glide()
+        # What an earlier run left there would be taken for this one's.
+        shutil.rmtree(self.directory, ignore_errors=True)
         run = Run(found, self.store, full=self.full, directory=self.directory, n=self.n)
         return asyncio.run(carry_out(found, run))
 

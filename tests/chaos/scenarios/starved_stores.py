@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from chaos.peers import CALL_S, TTL_S, Peer, conducted, side_by_side, timed
+from chaos.peers import TTL_S, Peer, conducted, side_by_side, timed
 from chaos.recorded import read_calls
 from chaos.scenario import Run, scenario
 from chaos.stores import Backend, backend
@@ -317,6 +317,10 @@ async def _exhaust(run: Run, application: AsyncEngine, number: int) -> int:
     return lost
 
 
+_TERMINATED_EVERY_S = LONG_TTL_S / 6
+"""Time enough for a new connection on a busy machine: one that never stands for as long as a call renews nothing."""
+
+
 async def _terminate(server: PostgresServer) -> int:
     """Terminate the locks' connections again and again for more than a ttl; returns how many there were."""
     until = time.monotonic() + _SPELL_S
@@ -324,7 +328,7 @@ async def _terminate(server: PostgresServer) -> int:
     statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tenure'"
     while time.monotonic() < until:
         terminated += len(await asyncio.to_thread(server.execute, statement))
-        await asyncio.sleep(CALL_S / 10)
+        await asyncio.sleep(_TERMINATED_EVERY_S)
     return terminated
 
 

@@ -83,7 +83,7 @@ def lock_branches(lock: Lock, ask: LockAsk, moment: Moment) -> Sequence[Branch[L
 def _on_free(lock: Lock, ask: LockAsk, moment: Moment) -> Branch[Lock]:
     match ask.call:
         case "acquire":
-            after = frozenset({None, lock.ended if lock.owner is None else "expired"})
+            after: frozenset[Ending | None] = frozenset({None, lock.ended if lock.owner is None else "expired"})
             says = " or ".join(sorted(repr(one) for one in after))
             expects = f"Acquired(token above {lock.floor}, after {says})"
             admits = partial(_is_grant, least=lock.floor + 1, after=after)
