@@ -42,6 +42,7 @@ class Resident:
         immortal: Whether it is left alive; what grows is measured on it.
         leaks: Whether it is the control of that.
         stopped: When it was stopped, from and to, on the monotonic clock.
+        turn: Held by who hurts it: two faults at once would have one end the process that the other lets go on.
     """
 
     seat: str
@@ -51,6 +52,7 @@ class Resident:
     immortal: bool = False
     leaks: bool = False
     stopped: list[tuple[float, float]] = field(default_factory=list)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def name(self) -> str:

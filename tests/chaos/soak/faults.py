@@ -13,22 +13,28 @@ Strike = Callable[[Cell, random.Random], Awaitable[None]]
 
 async def kill(cell: Cell, chance: random.Random) -> None:
     """kill -9 of a process, and another one in its place."""
-    await cell.replace(chance.choice(cell.mortals), graceful=False)
+    resident = chance.choice(cell.mortals)
+    async with resident.turn:
+        await cell.replace(resident, graceful=False)
 
 
 async def terminate(cell: Cell, chance: random.Random) -> None:
     """SIGTERM of a process, and another one in its place."""
-    await cell.replace(chance.choice(cell.mortals), graceful=True)
+    resident = chance.choice(cell.mortals)
+    async with resident.turn:
+        await cell.replace(resident, graceful=True)
 
 
 async def stop(cell: Cell, chance: random.Random) -> None:
     """SIGSTOP of a process, at times for longer than its leases live."""
     resident = chance.choice(cell.mortals)
-    await cell.pause(resident)
-    try:
-        await asyncio.sleep(cell.ttl_s * chance.uniform(0.2, 2.5))
-    finally:
-        await cell.resume(resident)
+    lasts_s = cell.ttl_s * chance.uniform(0.2, 2.5)
+    async with resident.turn:
+        await cell.pause(resident)
+        try:
+            await asyncio.sleep(lasts_s)
+        finally:
+            await cell.resume(resident)
 
 
 def _network(name: str, ttls: tuple[float, float]) -> Strike:
