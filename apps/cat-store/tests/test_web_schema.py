@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cat_store.demo.partners import PartnersProcess
 from cat_store.demo.shop import Shop
 
@@ -26,6 +28,7 @@ CHECKS = (
 )
 
 
+@pytest.mark.matrix
 async def test_no_request_that_the_api_describes_or_forbids_ends_in_a_mistake(
     launch: Launch, shop: Shop, tmp_path: Path
 ) -> None:
