@@ -22,15 +22,9 @@ def events(run: Run, process: str, *kinds: str) -> list[dict[str, Any]]:
 
 def tokens_granted(run: Run, *processes: str) -> list[tuple[float, str, int]]:
     """All grants of *processes*: when each returned, its key, and its token; by time."""
-    found: list[tuple[float, str, int]] = []
-    for process in processes:
-        asked: dict[int, str] = {}
-        for event in events(run, process, "invoke", "return"):
-            if event["what"] == "invoke":
-                asked[event["call"]] = event["key"]
-            elif event.get("token") is not None:
-                found.append((event["at"], asked[event["call"]], event["token"]))
-    return sorted(found)
+    paths = [path for process in processes if (path := run.history_file(process)).exists()]
+    granted = grants(call for path in paths for call in _calls_in(path))
+    return sorted((call.returned, call.key, call.token) for call in granted)
 
 
 def repeated(found: list[tuple[float, str, int]]) -> int:
@@ -69,18 +63,20 @@ class RecordedCall:
 
 def recorded_calls(run: Run, *, prefix: str = "holder", directory: Path | None = None) -> list[RecordedCall]:
     """Read the calls of the histories whose names begin with *prefix*, by the time at which they were sent."""
-    calls: list[RecordedCall] = []
-    for path in sorted((directory or run.directory).glob(f"{prefix}*.jsonl")):
-        invoked: dict[int, dict[str, Any]] = {}
-        for event in events_in(path):
-            if event["what"] == "invoke":
-                if event["call"] in invoked:  # the process was killed, and its successor counts anew
-                    calls.append(_call(invoked[event["call"]], {}))
-                invoked[event["call"]] = event
-            elif event["what"] == "return":
-                calls.append(_call(invoked.pop(event["call"]), event))
-        calls += [_call(event, {}) for event in invoked.values()]
-    return sorted(calls, key=lambda call: call.invoked)
+    paths = sorted((directory or run.directory).glob(f"{prefix}*.jsonl"))
+    return sorted((call for path in paths for call in _calls_in(path)), key=lambda call: call.invoked)
+
+
+def _calls_in(path: Path) -> Iterable[RecordedCall]:
+    invoked: dict[int, dict[str, Any]] = {}
+    for event in events_in(path):
+        if event["what"] == "invoke":
+            if event["call"] in invoked:  # the process was killed, and its successor counts anew
+                yield _call(invoked[event["call"]], {})
+            invoked[event["call"]] = event
+        elif event["what"] == "return":
+            yield _call(invoked.pop(event["call"]), event)
+    yield from (_call(event, {}) for event in invoked.values())
 
 
 def events_in(path: Path) -> Iterable[dict[str, Any]]:

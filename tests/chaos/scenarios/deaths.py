@@ -62,7 +62,7 @@ async def _successions(run: Run, *, graceful: bool) -> tuple[list[int], list[flo
     spans: list[float] = []
     moments = random.Random(run.n)
     async with backend(run.store) as found, Ledger(run.recorder) as ledger:
-        run.promise(ttl_s=TTL_S)
+        run.promise(ttl_s=TTL_S, takeover_s=TTL_S + RETRY_S + 0.25)
         arguments = ("--url", found.url, "--ttl", str(TTL_S), "--key", KEY, "--ledger", str(ledger.port))
         async with holders(run, _HOLDERS, *arguments) as processes:
             await next_grant(processes, KEY, above=0)
