@@ -50,6 +50,29 @@ def now() -> float:
 # ---------------------------------------------------------------------------------------------- waiting
 
 
+class SaysNothingIsLeft(InMemoryLockStore):
+    """A store whose rounding says 0 ms of a lock that lives on."""
+
+    asked = 0
+
+    async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
+        self.asked += key == "k"
+        reply = await super().acquire(key, owner, ttl_ms)
+        return Held(0) if isinstance(reply, Held) else reply
+
+
+@virtual
+async def test_a_store_that_says_nothing_is_left_of_a_lock_is_not_asked_without_a_pause() -> None:
+    clock = LoopClock()
+    store = SaysNothingIsLeft(clock)
+    plain = FaultyStore(store, clock=clock, without=[WakesWaiters])
+    await store.acquire("k", "other:1", 60_000)
+    async with Locks(plain, ttl=TTL_S, clock=clock, hooks=[]) as locks:
+        with pytest.raises(LockNotAcquiredError):
+            await locks.acquire("k", wait=0.1)
+    assert 1 < store.asked <= 102
+
+
 @virtual
 async def test_a_taken_key_is_none_for_who_tries_and_an_error_for_who_waited() -> None:
     world = World()

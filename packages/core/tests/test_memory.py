@@ -1,6 +1,7 @@
 """The store in memory, beyond the contract: its rows, its waiters, and how it is opened and left."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -107,6 +108,15 @@ async def test_what_is_left_of_a_lock_is_rounded_up(
     assert reply.expires_in_ms is not None
     # A float may lie a hair above the exact value: a millisecond late is right, one early would find it held.
     assert reply.expires_in_ms - left_ms in (0, 1)
+
+
+async def test_a_lock_that_lives_a_hair_longer_has_a_millisecond_left_not_none(
+    store: InMemoryLockStore, clock: ManualClock
+) -> None:
+    """Told that nothing is left, a waiter would ask again in the same moment; under virtual time for ever."""
+    await token_of(store, "invoices", "a:1", ttl_ms=1000)
+    store._rows["invoices"].expires_at = math.nextafter(clock.now(), math.inf)
+    assert await store.acquire("invoices", "b:1", 1000) == Held(expires_in_ms=1)
 
 
 async def test_whoever_comes_back_when_it_was_told_finds_the_key_free(

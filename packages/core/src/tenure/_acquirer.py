@@ -33,6 +33,9 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 """A waiter's pauses, in seconds: short while the holder may be about to finish, at most a call a second after."""
 
+_SHORTEST_PAUSE_S = 0.001
+"""However little the store says is left of a lock: one that says nothing is left is not asked without a pause."""
+
 
 @final
 class Acquirer:
@@ -178,7 +181,7 @@ class Acquirer:
         """Pause before the next try: for the back-off, or until the holder's lock ends, or its release."""
         pause_s = pauses.next_s()
         if reply.expires_in_ms is not None:
-            pause_s = min(pause_s, reply.expires_in_ms / 1000)
+            pause_s = min(pause_s, max(_SHORTEST_PAUSE_S, reply.expires_in_ms / 1000))
         when = min(self._clock.now() + pause_s, until)
         if not isinstance(self._store, WakesWaiters):
             await sleep_until(self._clock, when)

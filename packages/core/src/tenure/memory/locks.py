@@ -65,7 +65,7 @@ class InMemoryLockStore:
             if row.owner != owner:
                 # Rounded up: a waiter that comes back a fraction early would find the lock still held. To the
                 # microsecond first, for the difference of two floats is a hair off.
-                return Held(expires_in_ms=math.ceil(round((row.expires_at - now) * 1000, 3)))
+                return Held(expires_in_ms=max(1, math.ceil(round((row.expires_at - now) * 1000, 3))))
             row.expires_at = now + ttl_ms / 1000
             return Acquired(row.token, row.after)
         after: Ending | None = None
