@@ -87,16 +87,19 @@ class Acquirer:
         owner = draw_owner(self._instance)
         pauses = Backoff(_FIRST_PAUSE_S, min(_LONGEST_PAUSE_S, ttl_ms / 1000 / RENEWALS_PER_TTL), self._rng)
         started_at = self._clock.now()
+        until = started_at + wait_s
         self.waiting += 1
         try:
             while True:
                 reply, sent_at = await self._ask(key, owner, ttl_ms)
-                waited_s = self._clock.now() - started_at
+                now = self._clock.now()
+                waited_s = now - started_at
                 if isinstance(reply, Acquired):
                     return self._begin(Claim(key, owner, ttl_ms), reply, sent_at, waited_s), waited_s
-                if waited_s >= wait_s:
+                # Not "waited_s >= wait_s": rounded, a wait that has come to its end may look a hair too short.
+                if now >= until:
                     return None, waited_s
-                await self._pause(key, reply, pauses, started_at + wait_s)
+                await self._pause(key, reply, pauses, until)
                 refuse_unless_open()
         finally:
             self.waiting -= 1
