@@ -1,6 +1,7 @@
 """The web server of a replica whose database goes away: it says so, does nothing twice, and comes back by itself."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -79,6 +80,27 @@ async def test_of_two_replicas_that_take_a_port_at_once_the_one_that_listens_lat
 def test_an_interface_that_is_not_this_machines_is_refused() -> None:
     with pytest.raises(ListenError, match="CAT_STORE_HOST"):
         Listener("192.0.2.1", 0)
+
+
+class Heard(asyncio.Protocol):
+    """Takes note of the connection that it is given."""
+
+    def __init__(self) -> None:
+        self.given: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.given.set_result(transport)
+
+
+async def test_an_answer_is_not_held_back_until_the_client_has_acknowledged_its_first_part() -> None:
+    heard = Heard()
+    with Listener("127.0.0.1", 0) as listener:
+        async with await asyncio.get_running_loop().create_server(lambda: heard, sock=listener.socket):
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            accepted = (await heard.given).get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+            writer.close()
+            (await heard.given).close()  # type: ignore[attr-defined]
 
 
 async def test_an_application_that_does_not_start_fails_its_replica_and_not_the_process() -> None:

@@ -210,7 +210,8 @@ class ThreadedFaultProxy(Faults, Lifecycle):
 
 def _bound(port: int) -> socket.socket:
     """A socket on the port beside others of this process on the same port, of which only one listens."""
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # asyncio sets TCP_NODELAY only on a socket that says it is TCP's.
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind((LOOPBACK, port))
     bound.setblocking(False)
