@@ -5,11 +5,11 @@ Each rule is a function of a syntax tree, and is shown a planted bug beside the 
 """
 
 import ast
+import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -238,23 +238,13 @@ def test_no_owner_is_drawn_from_a_generator_that_can_be_foretold() -> None:
     assert _planted(weak_randomness, "def draw_owner(name):\n    return f'{name}:{random.randint(0, 9)}'") == 1
 
 
-def test_an_owner_has_128_bits_from_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_has_128_bits_of_the_kernels_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
     from tenure import _acquirer
 
     asked: list[int] = []
-
-    class Secrets:
-        """What draws, and what it was asked for."""
-
-        @staticmethod
-        def token_hex(octets: int) -> str:
-            asked.append(octets)
-            return "ab" * octets
-
     drawn = {_acquirer.draw_owner("shop-1") for _ in range(1000)}
     assert len(drawn) == 1000
     assert all(re.fullmatch(r"shop-1:[0-9a-f]{32}", owner) for owner in drawn)
-    fake: Any = Secrets
-    monkeypatch.setattr(_acquirer, "secrets", fake)
+    monkeypatch.setattr(os, "urandom", lambda octets: asked.append(octets) or b"\xab" * octets)
     assert _acquirer.draw_owner("shop-1") == "shop-1:" + "ab" * 16
     assert asked == [16]

@@ -11,11 +11,12 @@ from simulation.observers.leases import LeaseWatch
 from tenure.idempotency_store import AcquireReply, Completion
 from tenure.store import Acquired, Claim, Held, LockRecord, Reach
 
-__all__ = ["LockEnd", "RecordEnd"]
+__all__ = ["LockEnd", "QueueEnd", "RecordEnd"]
 
 _PROBE: Final = "tenure:start:"
 
-_OF_HISTORY: Final = ("acquire", "renew", "release")
+_OF_HISTORY: Final = {"acquire": "acquire", "acquire_queued": "acquire", "renew": "renew", "release": "release"}
+"""What the history calls each call."""
 
 
 class _End:
@@ -60,12 +61,14 @@ class _End:
         if call.op == "renew_many":
             asked = [("renew", claim.key, claim.owner, claim.ttl_ms) for claim in call.args]
         elif call.op in _OF_HISTORY and not call.args[0].startswith(_PROBE):
-            asked = [(call.op, call.args[0], call.args[1], call.args[2] if len(call.args) > 2 else None)]
+            key, owner, *spans = call.args
+            asked = [(_OF_HISTORY[call.op], key, owner, *spans)]
         else:
             return
-        for place, (op, key, owner, ttl_ms) in enumerate(asked):
+        for place, (op, key, owner, *spans) in enumerate(asked):
             number, hashed = _number_in_history(call, place), self._watch.hashed(owner)
-            self._journal.note("invoke", self._life.name, call=number, op=op, key=key, owner=hashed, ttl_ms=ttl_ms)
+            lengths = dict(zip(("ttl_ms", "place_ms"), spans, strict=False))
+            self._journal.note("invoke", self._life.name, call=number, op=op, key=key, owner=hashed, **lengths)
 
     def _note_return(self, call: Call, reply: Any) -> None:
         """Write the end of the wait into the history; a wait that heard nothing knows nothing."""
@@ -75,6 +78,8 @@ class _End:
             answers = [reply]
         else:
             return
+        if call.op == "acquire_queued" and isinstance(reply, Held):
+            return  # open: it may be granted the lock from now on
         for place, answer in enumerate(answers):
             fields: dict[str, Any] = {"call": _number_in_history(call, place), "result": "unknown"}
             if isinstance(answer, Acquired):
@@ -89,7 +94,6 @@ def _number_in_history(call: Call, place: int) -> int:
     return call.number * 100 + place
 
 
-@final
 class LockEnd(_End):
     """A `LockStore` at the other end of a network, with every capability but the start-up check."""
 
@@ -133,6 +137,44 @@ class LockEnd(_End):
         """Wait for a release."""
         await self._network.released(key)
         self._journal.saw("a waiter woken by a release")
+
+
+@final
+class QueueEnd(LockEnd):
+    """The same, of a store that keeps a queue beside each lock."""
+
+    def __init__(self, network: Network, journal: Journal, watch: LeaseWatch, life: Life) -> None:
+        super().__init__(network, journal, watch, life)
+        self._placed: dict[str, Call] = {}
+
+    def _note_invoke(self, call: Call) -> None:
+        if call.op in ("acquire", "acquire_queued", "release"):
+            placed = self._placed.pop(call.args[1], None)
+            if placed is not None:
+                self._note_return(placed, None)
+        super()._note_invoke(call)
+
+    async def acquire_queued(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> Acquired | Held:
+        """Send an acquire that takes a place where it is refused."""
+        call = self._send("acquire_queued", key, owner, ttl_ms, place_ms)
+        try:
+            reply: Acquired | Held = await self._hear(call)
+        except BaseException:
+            self._watch.acquire_unknown(call)
+            raise
+        if isinstance(reply, Held):
+            self._placed[owner] = call
+        self._watch.acquire_answered(call, reply)
+        return reply
+
+    async def granted(self, key: str, owner: str) -> Acquired:
+        """Hear of a grant."""
+        granted = await self._network.granted(self._life, key, owner)
+        named = f"{key} by {self._watch.label(owner)}"
+        self._journal.say(self._life.name, f"hears of {named}, token {granted.token}")
+        if self._watch.heard(self._life, key, owner, granted) and owner in self._placed:
+            self._note_return(self._placed.pop(owner), granted)
+        return granted
 
 
 @final

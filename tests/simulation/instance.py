@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from simulation.clocks import HolderClock
-from simulation.ends import LockEnd, RecordEnd
+from simulation.ends import LockEnd, QueueEnd, RecordEnd
 from simulation.life import Life
 from simulation.network import NetworkError
 from simulation.scene import Scene
@@ -128,8 +128,9 @@ class Instances:
         hooks: list[Callable[[Event], None]] = [self._hook(life), LeadershipOrder(scene, life)]
         if self._jobs is not None:
             hooks.append(self._jobs.heard)
+        end = QueueEnd if plan.queue else LockEnd
         return Locks(
-            LockEnd(scene.network, scene.journal, scene.watch, life),
+            end(scene.network, scene.journal, scene.watch, life),
             ttl=plan.ttl_s,
             instance=life.name,
             store_timeout=plan.store_timeout_s,

@@ -6,7 +6,7 @@ instances' own carefulness hides: a store that renews for anybody harms no holde
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 __all__ = ["LockModel", "RecordModel"]
@@ -20,6 +20,8 @@ class _Lock:
     token: int
     until: float
     before: str | None
+    queue: list[tuple[str, int, float]] = field(default_factory=list)
+    """Who waits, with its ttl in milliseconds and until when its place is kept, in the order in which they came."""
 
 
 class LockModel:
@@ -46,6 +48,15 @@ class LockModel:
             return ("held", lock.until - now)
         return ("acquired", lock.token, lock.before)
 
+    def acquire_queued(self, now: float, key: str, owner: str, ttl_ms: int, place_ms: int) -> tuple[Any, ...]:
+        reply = self.acquire(now, key, owner, ttl_ms)
+        if reply[0] == "held":
+            lock = self.locks[key]
+            lock.queue = [place for place in lock.queue if place[2] > now]
+            at = next((number for number, (who, _, _) in enumerate(lock.queue) if who == owner), len(lock.queue))
+            lock.queue[at : at + 1] = [(owner, ttl_ms, now + place_ms / 1000)]
+        return reply
+
     def renew(self, now: float, key: str, owner: str, ttl_ms: int) -> bool:
         lock = self._live(key, owner, now)
         if lock is not None:
@@ -54,15 +65,30 @@ class LockModel:
 
     def release(self, now: float, key: str, owner: str) -> bool:
         lock = self._live(key, owner, now)
-        if lock is not None:
-            lock.owner = _ENDED
-        return lock is not None
+        if lock is None:
+            if key in self.locks:
+                self.locks[key].queue = [place for place in self.locks[key].queue if place[0] != owner]
+            return False
+        lock.owner = _ENDED
+        queue = [place for place in lock.queue if place[2] > now]
+        if queue:
+            (head, ttl_ms, _), *behind = queue
+            token = max(int(now * 1e6), lock.token + 1)
+            self.locks[key] = _Lock(head, token, now + ttl_ms / 1000, "released", behind)
+        else:
+            lock.queue = []
+        return True
+
+    def holder(self, now: float, key: str) -> tuple[str, int, str | None] | None:
+        lock = self.locks.get(key)
+        live = lock is not None and lock.owner != _ENDED and now < lock.until
+        return (lock.owner, lock.token, lock.before) if live and lock is not None else None
 
     def live_keys(self, now: float) -> list[str]:
         return sorted(key for key, lock in self.locks.items() if lock.owner != _ENDED and now < lock.until)
 
     def snapshot(self) -> dict[str, _Lock]:
-        return {key: copy.copy(lock) for key, lock in self.locks.items()}
+        return {key: replace(lock, queue=list(lock.queue)) for key, lock in self.locks.items()}
 
 
 @dataclass(slots=True)

@@ -139,7 +139,7 @@ class Nemesis:
 
         # For longer than what it asks for lasts, mostly: the answer is there when it goes on, and comes too late.
         seconds = self._scene.plan.ttl_s * self._rng.uniform(0.5, 2.5)
-        awaited = self._rng.choice((("acquire", "begin"), ("renew", "renew_many", "extend")))
+        awaited = self._rng.choice((("acquire", "acquire_queued", "begin"), ("renew", "renew_many", "extend")))
 
         def lie_in_wait(call: Call) -> None:
             if call.life is life and call.op in awaited and life.running:

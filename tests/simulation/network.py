@@ -16,12 +16,16 @@ from typing import Any, Final, Protocol, final
 from simulation.life import Life
 from simulation.plan import Plan
 from simulation.server import Server
+from tenure.store import Acquired
 from tenure.testing import VirtualTimeLoop
 
 __all__ = ["Call", "CallWatcher", "Network", "NetworkError"]
 
 _TRANSIT_S: Final = (0.0005, 0.004)
 """How long a request or a reply takes, in seconds, from and to."""
+
+_MESSAGE_DRAWS: Final = 5
+"""How many times as often a message meets a fault of calls as a call does."""
 
 _RESET_SHARE: Final = 0.5
 """How many of the calls that are lost end with an error; the others never end by themselves."""
@@ -59,6 +63,10 @@ class CallWatcher(Protocol):
         """See the server answer."""
         ...
 
+    def granted_by_release(self, key: str, owner: str, granted: Acquired, *, lost: bool) -> None:
+        """See a release grant *key* to *owner*, who waits; *lost* where nothing tells it."""
+        ...
+
 
 @final
 class Network:
@@ -94,6 +102,9 @@ class Network:
         self.ambush: Callable[[Call], None] | None = None
         """Shown each call as it is sent, for a fault that waits for one."""
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._hearers: dict[tuple[str, str], tuple[Life, asyncio.Future[Acquired]]] = {}
+        # Grants that came where nobody listened yet.
+        self._messages: dict[tuple[str, str], Acquired] = {}
 
     def heal(self) -> None:
         """Let every call through from now on."""
@@ -164,6 +175,7 @@ class Network:
         self._watcher.performed(call, reply, repeated=repeated)
         if call.op == "release" and reply is True:
             self._wake_waiters(call.args[0])
+            self._publish_grant(call.args[0])
         if repeated:
             return
         if call.fate == "reply lost":
@@ -201,6 +213,39 @@ class Network:
         waiters: Sequence[asyncio.Future[None]] = self._waiters.pop(key, ())
         for waiter in waiters:
             self.later(self._transit_s(), _resolve, waiter)
+
+    async def granted(self, life: Life, key: str, owner: str) -> Acquired:
+        """Return when *life* hears that a release has granted *key* to *owner*."""
+        message = self._messages.pop((key, owner), None)
+        if message is not None:
+            return message
+        hearer: asyncio.Future[Acquired] = self._loop.create_future()
+        self._hearers[key, owner] = life, hearer
+        try:
+            return await hearer
+        finally:
+            self._hearers.pop((key, owner), None)
+
+    def _publish_grant(self, key: str) -> None:
+        """Tell the head of the queue, if the release granted it the lock. A message may be lost, or late, as a call."""
+        found = self._server.holder(key)
+        if found is None:
+            return
+        owner, granted = found
+        # Of messages there are few: they meet more faults than calls do, or none would meet what matters.
+        fate = next((fate for _ in range(_MESSAGE_DRAWS) if (fate := self._draw_fate()) is not None), None)
+        lost = fate in ("request lost", "reply lost")
+        self._watcher.granted_by_release(key, owner, granted, lost=lost)
+        if not lost:
+            late_s = self._late_s() if fate in ("request late", "reply late") else 0.0
+            self.later(self._transit_s() + late_s, self._tell, key, owner, granted)
+
+    def _tell(self, key: str, owner: str, granted: Acquired) -> None:
+        life, hearer = self._hearers.get((key, owner), (None, None))
+        if hearer is None or life is None:
+            self._messages[key, owner] = granted
+        elif not hearer.done() and life.name not in self.cut_off:
+            hearer.set_result(granted)
 
 
 def _resolve(waiter: "asyncio.Future[None]") -> None:

@@ -43,6 +43,8 @@ FAULTS: Final = tuple(_CHANCES)
 
 _OF_CALLS: Final = ("request lost", "reply lost", "request late", "reply late", "request repeated")
 
+_QUEUE_SHARE: Final = 0.7
+
 _MARGIN_KEPT: Final = 0.0095
 """How far a clock that keeps the margin may be off: its whole hundredth, less what floats round."""
 
@@ -59,6 +61,7 @@ class Plan:
         instances: How many take part.
         workloads: What they do.
         workers: How many tasks of an instance take locks.
+        queue: Whether the store keeps a queue beside each lock; otherwise it only wakes who waits.
         faults: Which kinds of fault are on.
         call_rates: For each fault of calls that is on, how likely a call meets it.
         fault_s: How long the faults go on.
@@ -72,6 +75,7 @@ class Plan:
     instances: int
     workloads: tuple[str, ...]
     workers: int
+    queue: bool
     faults: tuple[str, ...]
     call_rates: tuple[tuple[str, float], ...]
     fault_s: float
@@ -99,7 +103,8 @@ def draw_plan(seed: int) -> Plan:
         store_timeout_s=round(ttl_s * rng.choice((0.15, 0.3, 1.0)), 3),
         instances=instances,
         workloads=tuple(rng.sample(WORKLOADS, rng.choice((1, 1, 1, 2)))),
-        workers=rng.choice((1, 1, 1, 2)),
+        workers=rng.choice((1, 1, 2, 3)),
+        queue=random.Random(f"queue {seed}").random() < _QUEUE_SHARE,
         faults=tuple(faults),
         call_rates=tuple((fault, rng.choice((0.01, 0.03, 0.08))) for fault in _OF_CALLS if fault in faults),
         fault_s=ttl_s * rng.uniform(4, 7),

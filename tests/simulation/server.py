@@ -50,6 +50,7 @@ class Server:
         self._snapshots: deque[tuple[Any, ...]] = deque(maxlen=_SNAPSHOTS)
         self._lock_calls: dict[str, Callable[..., Any]] = {
             "acquire": self._acquire,
+            "acquire_queued": self._acquire_queued,
             "renew": self._renew,
             "release": self._release,
             "renew_many": self._renew_many,
@@ -69,11 +70,13 @@ class Server:
     def _acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
         expected = self._lock_model.acquire(self.clock.now(), key, owner, ttl_ms)
         reply: Acquired | Held = at_once(self.locks.acquire(key, owner, ttl_ms))
-        if isinstance(reply, Acquired):
-            same = expected == ("acquired", reply.token, reply.after)
-        else:
-            same = expected[0] == "held" and _within_a_millisecond(reply.expires_in_ms, expected[1])
-        self._compare("acquire", key, reply, expected, same=same)
+        self._compare("acquire", key, reply, expected, same=_same_acquire(reply, expected))
+        return reply
+
+    def _acquire_queued(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> Acquired | Held:
+        expected = self._lock_model.acquire_queued(self.clock.now(), key, owner, ttl_ms, place_ms)
+        reply: Acquired | Held = at_once(self.locks.acquire_queued(key, owner, ttl_ms, place_ms))
+        self._compare("acquire_queued", key, reply, expected, same=_same_acquire(reply, expected))
         return reply
 
     def _renew(self, key: str, owner: str, ttl_ms: int) -> bool:
@@ -87,6 +90,15 @@ class Server:
         reply: bool = at_once(self.locks.release(key, owner))
         self._compare("release", key, reply, expected, same=reply is expected)
         return reply
+
+    def holder(self, key: str) -> tuple[str, Acquired] | None:
+        """Name the owner of *key*, and what it was granted: after a release, the head of the queue."""
+        expected = self._lock_model.holder(self.clock.now(), key)
+        row = self.locks._rows.get(key)
+        live = row is not None and row.owner is not None and row.expires_at > self.clock.now()
+        found = (row.owner, row.token, row.after) if live and row is not None else None
+        self._compare("the release", key, found and found[1:], expected and expected[1:], same=found == expected)
+        return None if found is None or found[0] is None else (found[0], Acquired(*found[1:]))
 
     def _renew_many(self, *claims: Claim) -> list[bool]:
         now = self.clock.now()
@@ -145,9 +157,11 @@ class Server:
     def take_snapshot(self) -> None:
         """Keep the state as it is now, for a failover to fall back to."""
         rows, records = self.locks._rows, self.records._records
+        queues = {key: dict(queue) for key, queue in self.locks._queues.items()}
         self._snapshots.append(
             (
                 {key: copy.copy(row) for key, row in rows.items()},
+                queues,
                 {key: copy.copy(record) for key, record in records.items()},
                 self._lock_model.snapshot(),
                 self._record_model.snapshot(),
@@ -158,9 +172,11 @@ class Server:
         """Fall back to the state of *snapshots* ago, as an asynchronous standby does that is promoted."""
         if len(self._snapshots) < snapshots:
             return False
-        rows, records, locks_before, records_before = self._snapshots[-snapshots]
+        rows, queues, records, locks_before, records_before = self._snapshots[-snapshots]
         self.locks._rows.clear()
         self.locks._rows.update(rows)
+        self.locks._queues.clear()
+        self.locks._queues.update(queues)
         self.records._records.clear()
         self.records._records.update(records)
         self._lock_model.locks = locks_before
@@ -171,6 +187,12 @@ class Server:
     def live_keys(self) -> list[str]:
         """Name the keys that are locked now, as the model has it."""
         return self._lock_model.live_keys(self.clock.now())
+
+
+def _same_acquire(reply: Acquired | Held, expected: tuple[Any, ...]) -> bool:
+    if isinstance(reply, Acquired):
+        return expected == ("acquired", reply.token, reply.after)
+    return bool(expected[0] == "held") and _within_a_millisecond(reply.expires_in_ms, expected[1])
 
 
 def _within_a_millisecond(said_ms: int | None, left_s: float) -> bool:

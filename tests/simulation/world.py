@@ -24,6 +24,7 @@ from simulation.scene import Scene
 from simulation.server import Server
 from simulation.workloads.jobs import Jobs
 from simulation.workloads.requests import Requests
+from tenure.store import Acquired
 from tenure.testing import DeadlockError, VirtualTimeLoop
 
 __all__ = ["Outcome", "run_seed"]
@@ -77,6 +78,9 @@ class _Watchers:
     def performed(self, call: Call, reply: Any, *, repeated: bool) -> None:
         self._watch.performed(call, reply, repeated=repeated)
         self._effects.performed(call, reply)
+
+    def granted_by_release(self, key: str, owner: str, granted: Acquired, *, lost: bool) -> None:
+        self._watch.granted_by_release(key, owner, granted, lost=lost)
 
 
 def run_seed(seed: int) -> Outcome:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import random
 from collections.abc import Coroutine
 from typing import Any
 
@@ -41,6 +42,13 @@ class World:
         return [record.key for record in await self.inner.list_locks()]
 
 
+class NoJitter(random.Random):
+    """Draws no difference: what was acquired together is due together, and nothing is early."""
+
+    def random(self) -> float:
+        return 0.0
+
+
 def now() -> float:
     return asyncio.get_running_loop().time()
 
@@ -55,7 +63,8 @@ async def test_a_held_lease_is_renewed_for_as_long_as_it_is_held() -> None:
         assert not lease.lost.is_set
         assert lease.lost.reason is None
         assert await world.holders() == ["k"]
-        assert locks.statistics().renewals == pytest.approx(300, abs=3)
+        # One each third of a ttl, some of them a little early.
+        assert 299 <= locks.statistics().renewals <= 340
         assert await lease.release()
         assert not lease.held
         assert await world.holders() == []
@@ -174,7 +183,7 @@ async def test_one_stuck_renewal_holds_up_no_other_lease() -> None:
 
 @virtual
 async def test_leases_that_are_due_together_travel_in_one_call() -> None:
-    world = World()
+    world = World(rng=NoJitter())
     async with world.locks as locks:
         leases = [await locks.acquire(f"k{number}") for number in range(1200)]
         await asyncio.sleep(10.1 * TTL_S)
@@ -187,7 +196,7 @@ async def test_leases_that_are_due_together_travel_in_one_call() -> None:
 
 @virtual
 async def test_what_a_group_cannot_tell_is_asked_alone() -> None:
-    world = World()
+    world = World(rng=NoJitter())
     async with world.locks as locks:
         leases = [await locks.acquire(f"k{number}") for number in range(3)]
         world.store.on("renew_many").answer([True, None, True])
@@ -212,14 +221,13 @@ def test_a_reply_that_the_contract_does_not_allow_confirms_nothing(reply: object
 @pytest.mark.parametrize("reply", [None, True, [True], [True, 1], [True, True, True], "ab", {0: True, 1: True}])
 def test_a_group_reply_that_the_contract_does_not_allow_confirms_nothing(reply: object) -> None:
     async def main() -> None:
-        world = World()
+        world = World(rng=NoJitter())
         async with world.locks as locks:
             first, second = await locks.acquire("k1"), await locks.acquire("k2")
             world.store.on("renew_many").answer(reply)
-            world.store.on("renew").lose_request()
             await first.lost.wait()
             await second.lost.wait()
-            assert {event.error for event in world.of(RenewalFailed)} == {"StoreReplyError", "FaultError"}
+            assert {event.error for event in world.of(RenewalFailed)} == {"StoreReplyError"}
 
     run_virtual(main, within_s=600)
 

@@ -1,6 +1,7 @@
 """The corners of the engine: what happens when two things happen at once."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tenure import Held, InMemoryLockStore, LeaseLostError, LeaseStateError, Locks, LossReason
 from tenure._lease_machine import LeaseEvent
 from tenure.events import LeaseLost
+from tenure.store import QueuesWaiters
 from tenure.testing import FaultyStore, LoopClock, virtual
 
 TTL_S = 3.0
@@ -28,11 +30,18 @@ class JumpingClock:
         return self._loop.call_at(when - self.jumped_s, callback)
 
 
+class NoJitter(random.Random):
+    """Renewals go out to the moment, and retries as soon as they may."""
+
+    def random(self) -> float:
+        return 0.0
+
+
 class World:
     def __init__(self, **options: Any) -> None:
         self.clock = JumpingClock()
         self.inner = InMemoryLockStore(LoopClock())
-        self.store = FaultyStore(self.inner, clock=LoopClock())
+        self.store = FaultyStore(self.inner, clock=LoopClock(), without=options.pop("without", ()))
         self.events: list[Any] = []
         self.locks = Locks(self.store, ttl=TTL_S, clock=self.clock, hooks=[self.events.append], **options)
 
@@ -57,7 +66,7 @@ async def test_a_failure_that_is_heard_after_a_standstill_is_a_loss_and_not_one_
 
 @virtual
 async def test_a_retry_that_would_come_after_the_deadline_is_not_sent_beside_a_call_under_way() -> None:
-    world = World()
+    world = World(rng=NoJitter())
     async with world.locks as locks:
         lease = await locks.acquire("k")
         world.store.on("renew").hang(times=1)
@@ -97,7 +106,7 @@ async def test_an_abandoned_call_that_was_told_held_is_followed_by_no_release() 
 
 @virtual
 async def test_a_waiter_that_is_told_nothing_of_the_time_left_polls() -> None:
-    world = World()
+    world = World(without=(QueuesWaiters,))
     async with world.locks as locks:
         world.store.on("acquire").answer(Held(None), times=3)
         lease = await locks.acquire("k", wait=10)
@@ -134,6 +143,21 @@ async def test_a_lease_that_ended_is_not_left_to_expire_a_second_time() -> None:
         sent = world.store.calls["renew"]
         await locks.acquirer.let_expire(lease, 1.0)
         assert world.store.calls["renew"] == sent
+
+
+@virtual
+async def test_a_lease_that_is_left_to_expire_does_so_in_time_though_a_renewal_was_under_way() -> None:
+    """It would reach the store after the shorter ttl, and give the lock its whole ttl again."""
+    world = World()
+    async with world.locks as locks:
+        lease = await locks.acquire("k")
+        for method in ("renew", "renew_many"):
+            world.store.on(method).slow_request(0.5, times=1)
+        await asyncio.sleep(TTL_S / 3 + 0.1)
+        assert lease._kept.attempts
+        await locks.acquirer.let_expire(lease, 0.25)
+        await asyncio.sleep(0.3)
+        assert await world.store.list_locks() == []
 
 
 # ------------------------------------------------------------------------------------------------- scopes

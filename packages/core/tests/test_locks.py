@@ -19,7 +19,7 @@ from tenure import (
     StoreTimeoutError,
 )
 from tenure.events import AcquireRefused, LeaseAcquired
-from tenure.store import Acquired, WakesWaiters
+from tenure.store import Acquired, QueuesWaiters, WakesWaiters
 from tenure.testing import FaultyStore, LoopClock, ManualClock, run_virtual, virtual
 
 TTL_S = 3.0
@@ -65,7 +65,7 @@ class SaysNothingIsLeft(InMemoryLockStore):
 async def test_a_store_that_says_nothing_is_left_of_a_lock_is_not_asked_without_a_pause() -> None:
     clock = LoopClock()
     store = SaysNothingIsLeft(clock)
-    plain = FaultyStore(store, clock=clock, without=[WakesWaiters])
+    plain = FaultyStore(store, clock=clock, without=[WakesWaiters, QueuesWaiters])
     await store.acquire("k", "other:1", 60_000)
     async with Locks(plain, ttl=TTL_S, clock=clock, hooks=[]) as locks:
         with pytest.raises(LockNotAcquiredError):
@@ -107,7 +107,7 @@ async def test_a_waiter_is_woken_by_the_release_where_the_store_can() -> None:
 
 @virtual
 async def test_without_a_wake_up_a_waiter_polls_once_a_second_at_most() -> None:
-    world = World(without=(WakesWaiters,))
+    world = World(without=(WakesWaiters, QueuesWaiters))
     async with world.locks("a") as a, world.locks("b") as b:
         held = await a.acquire("k")
         waiting = asyncio.get_running_loop().create_task(b.acquire("k", wait=60))
@@ -121,7 +121,7 @@ async def test_without_a_wake_up_a_waiter_polls_once_a_second_at_most() -> None:
 
 @virtual
 async def test_a_waiter_comes_back_when_the_holders_lock_ends() -> None:
-    world = World(without=(WakesWaiters,))
+    world = World(without=(WakesWaiters, QueuesWaiters))
     async with world.locks("b") as b:
         await world.inner.acquire("k", "dead:1", 900)
         started_at = now()

@@ -19,7 +19,7 @@ from tenure import _acquirer, _job_leases, _keeper, jobs, locks
 from tenure import _lease_machine as machine
 from tenure import lease as lease_module
 from tenure._acquirer import Acquirer
-from tenure._keeper import Keeper
+from tenure._keeper import Keeper, agenda, calls
 from tenure._kept import Kept
 from tenure._lease_machine import LeaseEvent, LeaseState
 from tenure.lease import Lease, LeaseScope
@@ -92,6 +92,68 @@ def a_group_is_one_call_for_all_of_its_leases(patch: pytest.MonkeyPatch) -> None
     patch.setattr(_keeper, "_MAX_BATCH", 1)
 
 
+def renewals_keep_the_step_of_their_acquires(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_keeper, "_SPREAD", 0.0)
+    patch.setattr(_keeper, "_WIDE_SPREAD", 0.0)
+    patch.setattr(Keeper, "_push", lambda self, kept, *_: self._put(kept, kept.term.renew_at))
+
+
+def a_crowd_stays_one(patch: pytest.MonkeyPatch) -> None:
+    push = Keeper._push
+
+    def pushes(self: Keeper, kept: Kept, spread: float = 0.0) -> None:
+        push(self, kept, spread if kept.entry == 0 else 0.0)
+
+    patch.setattr(Keeper, "_push", pushes)
+
+
+def renewals_come_much_too_early(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_keeper, "_GATHER_SHARE", 0.2)
+
+
+def all_that_is_due_is_sent_in_one_turn(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_keeper, "_MAX_BATCH", 10**6)
+
+
+def a_slow_store_is_sent_everything_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_keeper, "_MAX_GROUPS", 10**6)
+
+
+def a_group_that_hangs_stands_in_the_way_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_keeper, "_PATIENCE_SHARE", 10.0**6)
+
+
+def what_waits_has_no_deadline(patch: pytest.MonkeyPatch) -> None:
+    def waits(self: Keeper, leases: Any, now: float) -> None:
+        if not self._may_send(now):
+            self._waiting.append(leases)
+            return
+        self._renew(leases)
+
+    patch.setattr(Keeper, "_renew_in_turn", waits)
+
+
+def old_entries_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(agenda, "_FEW", 10**9)
+
+
+def calls_that_have_ended_are_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(calls, "_FEW", 10**9)
+
+
+def every_lease_has_tasks_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    keep = Keeper.keep
+
+    def keeps(self: Keeper, kept: Kept) -> None:
+        keep(self, kept)
+        ends = [asyncio.Event() for _ in range(4)]
+        kept.watch(lambda _, ends=ends: [end.set() for end in ends] and None)  # type: ignore[misc]
+        for end in ends:
+            self.spawn(end.wait())
+
+    patch.setattr(Keeper, "keep", keeps)
+
+
 def cannot_tell_taken_for_refused(patch: pytest.MonkeyPatch) -> None:
     read = _keeper._read_answers
 
@@ -145,7 +207,7 @@ def a_call_that_was_given_up_is_followed_up_once(patch: pytest.MonkeyPatch) -> N
 
 def a_coroutine_in_a_coroutine(patch: pytest.MonkeyPatch) -> None:
     def wraps(self: Keeper, call: Any) -> Any:
-        return self.spawn(_keeper._as_coroutine(call))
+        return self.spawn(calls._as_coroutine(call))
 
     patch.setattr(Keeper, "start", wraps)
 
@@ -241,6 +303,10 @@ def closing_waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
 
 def closing_releases_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Locks, "_release_all", _nothing)
+
+
+def a_grant_that_comes_while_closing_is_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Keeper, "ending", property(lambda _: False, lambda *_: None), raising=False)
 
 
 def closing_can_be_cancelled(patch: pytest.MonkeyPatch) -> None:
@@ -355,6 +421,45 @@ PLANTED: list[tuple[Plant, str, str]] = [
         a_coroutine_in_a_coroutine,
         "test_stragglers",
         "test_a_lease_that_is_lost_in_the_turn_of_its_renewal_leaves_no_call_unawaited",
+    ),
+    (
+        renewals_keep_the_step_of_their_acquires,
+        "test_many_leases",
+        "test_leases_that_were_acquired_in_one_burst_are_not_renewed_in_one",
+    ),
+    (a_crowd_stays_one, "test_many_leases", "test_a_crowd_that_a_standstill_made_is_spread_again"),
+    (renewals_come_much_too_early, "test_many_leases", "test_no_renewal_is_late_and_few_are_more_than_needed"),
+    (
+        all_that_is_due_is_sent_in_one_turn,
+        "test_many_leases",
+        "test_one_turn_of_the_loop_sends_five_hundred_at_most",
+    ),
+    (
+        a_slow_store_is_sent_everything_at_once,
+        "test_many_leases",
+        "test_a_slow_store_has_four_groups_to_answer_at_most_and_every_lease_is_renewed",
+    ),
+    (
+        a_group_that_hangs_stands_in_the_way_for_ever,
+        "test_many_leases",
+        "test_groups_that_hang_hold_up_no_other_lease",
+    ),
+    (
+        what_waits_has_no_deadline,
+        "test_many_leases",
+        "test_leases_that_wait_behind_groups_that_hang_are_lost_to_the_moment",
+    ),
+    (old_entries_are_kept, "test_many_leases", "test_what_came_and_went_leaves_nothing_behind_on_the_agenda"),
+    (
+        calls_that_have_ended_are_waited_for,
+        "test_many_leases",
+        "test_what_came_and_went_leaves_nothing_behind_on_the_agenda",
+    ),
+    (every_lease_has_tasks_of_its_own, "test_many_leases", "test_a_lease_takes_two_kibibytes_at_most"),
+    (
+        a_grant_that_comes_while_closing_is_kept,
+        "test_shutdown",
+        "test_a_grant_that_comes_while_closing_is_given_back_and_kept_by_nobody",
     ),
     (closing_can_be_cancelled, "test_shutdown", "test_closing_is_finished_however_often_it_is_cancelled"),
 ]

@@ -265,3 +265,18 @@ async def test_a_hung_store_does_not_hang_the_close() -> None:
     assert now() <= started_at + TTL_S / 3 + 3
     assert locks.phase.value == "closed"
     await world.store.aclose()
+
+
+@virtual
+async def test_a_grant_that_comes_while_closing_is_given_back_and_kept_by_nobody() -> None:
+    """It was asked for before, outside of any guard; kept, a closed `Locks` would renew it for as long as it lives."""
+    store = FaultyStore(InMemoryLockStore(LoopClock()), clock=LoopClock())
+    locks = Locks(store, ttl=3, clock=LoopClock(), hooks=[])
+    async with locks:
+        store.on("acquire").slow_reply(0.5)
+        asking = asyncio.create_task(locks.try_acquire("k"))
+        await store.called("acquire")
+    with pytest.raises(LeaseStateError, match="closed while 'k' was being taken"):
+        await asking
+    assert await store.list_locks() == []
+    assert len(locks._keeper) == 0

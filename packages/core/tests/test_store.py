@@ -14,6 +14,7 @@ from tenure.store import (
     Finding,
     ListsLocks,
     LockRecord,
+    QueuesWaiters,
     RenewsMany,
     WakesWaiters,
     check_acquire_reply,
@@ -102,7 +103,7 @@ class BareStore:
         return False
 
 
-@pytest.mark.parametrize("capability", [RenewsMany, ListsLocks, ChecksServer, WakesWaiters])
+@pytest.mark.parametrize("capability", [RenewsMany, ListsLocks, ChecksServer, WakesWaiters, QueuesWaiters])
 def test_a_capability_is_found_by_what_a_store_has(capability: type) -> None:
     assert not isinstance(BareStore(), capability)
     assert isinstance(InMemoryLockStore(), capability) == (capability is not ChecksServer)

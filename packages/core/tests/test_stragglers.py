@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import random
 import warnings
 
 import pytest
@@ -14,6 +15,13 @@ from tenure.store import RenewsMany
 from tenure.testing import FaultyStore, LoopClock, virtual
 
 KEY = "invoices"
+
+
+class NoJitter(random.Random):
+    """Renewals go out to the moment."""
+
+    def random(self) -> float:
+        return 0.0
 
 
 def faulty() -> FaultyStore:
@@ -89,7 +97,7 @@ async def test_a_lease_that_is_lost_in_the_turn_of_its_renewal_leaves_no_call_un
     store = FaultyStore(InMemoryLockStore(LoopClock()), clock=LoopClock(), without=[RenewsMany])
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        async with Locks(store, ttl=3, clock=LoopClock()) as locks:
+        async with Locks(store, ttl=3, clock=LoopClock(), rng=NoJitter()) as locks:
             with pytest.raises(Exception, match="max_hold"):
                 async with locks.hold(KEY, max_hold=1):
                     await asyncio.sleep(2)

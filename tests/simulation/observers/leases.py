@@ -12,7 +12,7 @@ from simulation.observers.grants import MARGIN, Grant
 from simulation.plan import Plan
 from tenure import Lease, LossReason
 from tenure.events import LeaseAcquired, LeaseLost
-from tenure.store import Acquired
+from tenure.store import Acquired, Held
 
 __all__ = ["LeaseWatch"]
 
@@ -51,6 +51,14 @@ class LeaseWatch:
         self._granted_to: dict[tuple[str, int], str] = {}
         self._to_free: dict[str, tuple[float, Call]] = {}
         self._unknown: set[str] = set()
+        # Of the queues, by owner: the place as it was asked for last; when a release granted it a lock of which nobody
+        # has shown to know; who asks just now, who has heard of a grant, and who has left.
+        self._places: dict[str, Call] = {}
+        self._unheard: dict[str, tuple[float, Call]] = {}
+        self._asking: set[str] = set()
+        self._heard: set[str] = set()
+        self._left: set[str] = set()
+        self._in_good_faith: dict[str, Call] = {}
 
     def label(self, owner: str) -> str:
         """Name an owner for the trace, where its random part would be another in every run."""
@@ -70,7 +78,13 @@ class LeaseWatch:
 
     def sent(self, call: Call) -> None:
         """See a call leave its instance."""
-        if call.op == "release":
+        if call.op in ("acquire", "acquire_queued", "release"):
+            self._unheard.pop(call.args[1], None)
+        if call.op == "acquire_queued":
+            self._to_free.pop(call.args[1], None)
+            self._asking.add(call.args[1])
+        elif call.op == "release":
+            self._left.add(call.args[1])
             self._to_free.pop(call.args[1], None)
             grant = self.grants.get(call.args[1])
             if grant is not None and not grant.ended:
@@ -100,13 +114,49 @@ class LeaseWatch:
 
     def performed(self, call: Call, reply: Any, *, repeated: bool) -> None:
         """See the server answer."""
-        if call.op == "acquire" and isinstance(reply, Acquired):
+        if call.op in ("acquire", "acquire_queued") and isinstance(reply, Acquired):
             self._granted(call, reply, repeated=repeated)
+        elif call.op == "acquire_queued":
+            place = self._places.get(call.args[1])
+            self._places[call.args[1]] = call if place is None or place.sent_at < call.sent_at else place
         elif call.op == "release" and reply is True and call.args[1] in self._unknown:
             self._journal.saw("an orphan freed by the release behind it")
 
+    def granted_by_release(self, key: str, owner: str, granted: Acquired, *, lost: bool) -> None:
+        """See a release grant a lock to the head of its queue; *lost* where nothing tells it."""
+        place = self._places[owner]
+        self._journal.saw("a grant by a release")
+        if lost:
+            self._journal.saw("the message of a grant lost")
+        self._granted(place, granted, repeated=False)
+        if owner in self._left:
+            # Its release was lost, or a request that was repeated came behind it.
+            self._journal.saw("a grant to a waiter that had left")
+        else:
+            self._unheard[owner] = (self._journal.now, place)
+
+    def heard(self, life: Life, key: str, owner: str, granted: Acquired) -> bool:
+        """See a grant heard of; return whether it may be believed."""
+        if self._journal.muted or self._last.get(key, (0, ""))[0] != granted.token:
+            self._journal.saw("the message of a grant that is over")
+            self._unheard.pop(owner, None)
+            place = self._places[owner]
+            if life.clock.now() < place.sent_on_clock + place.args[2] / 1000 * (1 - MARGIN):
+                # By its own clock it may believe: the store's went forward, or its own stood still. Whether that is one
+                # of the published limits is judged where it overlaps with another.
+                self._in_good_faith[owner] = place
+            return False
+        self._unheard.pop(owner, None)
+        place = self._places[owner]
+        self._heard.add(owner)
+        if owner not in self._asking:  # who asks just now waits for the answer first
+            self._to_free[owner] = (self._journal.now, place)
+        self._journal.saw("a grant heard")
+        until: float = place.sent_on_clock + place.args[2] / 1000 * (1 - MARGIN)
+        return life.clock.now() < until
+
     def _granted(self, call: Call, reply: Acquired, *, repeated: bool) -> None:
-        key, owner, _ = call.args
+        key, owner, *_ = call.args
         known = (key, reply.token) in self._granted_to
         granted_to = self._granted_to.setdefault((key, reply.token), owner)
         if granted_to != owner:
@@ -133,14 +183,20 @@ class LeaseWatch:
         """See an acquire end at its caller without an answer: a release must follow."""
         if not self._journal.muted:
             self._unknown.add(call.args[1])
+            self._asking.discard(call.args[1])
             self._to_free[call.args[1]] = (self._journal.now, call)
 
     def acquire_answered(self, call: Call, reply: Any) -> None:
         """See an answer reach the engine: it makes a lease of a grant, or frees it."""
-        key, owner, ttl_ms = call.args
-        if not isinstance(reply, Acquired) or "@" in key or self._journal.muted:
+        key, owner, ttl_ms, *_ = call.args
+        self._asking.discard(owner)
+        if isinstance(reply, Held) and owner in self._heard:
+            call = self._places[owner]
+        elif not isinstance(reply, Acquired) or "@" in key or self._journal.muted:
             return
         self._to_free[owner] = (self._journal.now, call)
+        if isinstance(reply, Acquired) and owner in self._places and owner not in self._heard:
+            self._journal.saw("a grant found by asking")
         if call.life.clock.now() >= call.sent_on_clock + ttl_ms / 1000 * (1 - MARGIN):
             self._journal.saw("a late grant discarded")
 
@@ -159,7 +215,7 @@ class LeaseWatch:
         assert life.locks is not None
         lease: Lease = life.locks.acquirer._held[event.key][0]
         claim = lease._kept.claim
-        _, call = self._to_free.pop(claim.owner, (0.0, None))
+        _, call = self._to_free.pop(claim.owner, (0.0, self._in_good_faith.pop(claim.owner, None)))
         sent_on_clock, sent_at = (0.0, 0.0) if call is None else (call.sent_on_clock, call.sent_at)
         deadline = sent_on_clock + claim.ttl_ms / 1000 * (1 - MARGIN)
         grant = Grant(
@@ -289,6 +345,20 @@ class LeaseWatch:
             elif life.running and self._journal.now > max(since, life.resumed_at) + life.late_looks_s + _FREED_WITHIN_S:
                 self._journal.broke("orphan", f'nothing frees "{call.args[0]}" behind an acquire of unknown outcome')
                 del self._to_free[owner]
+
+        for owner, (since, place) in list(self._unheard.items()):
+            life = place.life
+            if life.state is State.DEAD or life.closing:
+                del self._unheard[owner]
+            elif life.running and self._journal.now > max(since, life.resumed_at) + self._asked_within_s(life):
+                self._journal.broke("orphan", f'"{place.args[0]}" is granted to {self.label(owner)}, and nobody asks')
+                del self._unheard[owner]
+
+    def _asked_within_s(self, life: Life) -> float:
+        """How long it may take until a waiter asks again, or leaves: a pause, and a call that is not answered."""
+        plan = self._plan
+        pause_s = min(1.0, plan.ttl_s / 3)
+        return (pause_s + plan.store_timeout_s) / life.clock.rate + life.late_looks_s + _FREED_WITHIN_S
 
     def kept(self) -> Sequence[Grant]:
         """Name every grant that somebody still believes in."""

@@ -34,6 +34,13 @@ SITUATIONS: Final = (
     "leases renewed together",
     "a waiter woken by a release",
     "a wait in vain",
+    "a wait in a line",
+    "a grant by a release",
+    "a grant heard",
+    "a grant found by asking",
+    "the message of a grant lost",
+    "the message of a grant that is over",
+    "a grant to a waiter that had left",
     "an operation cancelled",
     # Elections and jobs.
     "takeover of a leadership",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from tenure import _acquirer, _job_leases, election, jobs
 from tenure import _lease_machine as machine
+from tenure._acquirer import Acquirer
 from tenure._keeper import Keeper
 from tenure._kept import Kept
 from tenure._lease_machine import LeaseEvent, LeaseState
@@ -16,6 +17,7 @@ from tenure.idempotency.recorder import Recorder
 from tenure.idempotency_store import Acquired as Begun
 from tenure.lease import LeaseScope
 from tenure.locks import Locks
+from tenure.store import Acquired
 
 __all__ = ["ENGINE_BUGS"]
 
@@ -52,6 +54,43 @@ async def _nothing(*_: Any, **__: Any) -> None: ...
 
 def nothing_goes_behind_a_lost_acquire(patch: Callable[..., None]) -> None:
     patch(_acquirer, "_release_behind", _nothing)
+
+
+def a_waiter_leaves_without_its_release(patch: Callable[..., None]) -> None:
+    freeing = Acquirer._freeing
+
+    def frees(self: Acquirer, claim: Any) -> Any:
+        behind = freeing(self, claim)
+        # Behind a call that is under way it is sent: what the bug leaves out is the one of a waiter that has a place.
+        return lambda call: behind(call) if call is not None else _nothing()
+
+    patch(Acquirer, "_freeing", frees)
+
+
+def a_grant_is_believed_from_its_arrival(patch: Callable[..., None]) -> None:
+    hear = Acquirer._hear
+
+    def hears(self: Acquirer, wait: Any) -> Any:
+        granted = hear(self, wait)
+        if granted is not None:
+            wait.sent_at = self._clock.now()
+        return granted
+
+    patch(Acquirer, "_hear", hears)
+
+
+def the_message_of_a_grant_that_is_over_is_believed(patch: Callable[..., None]) -> None:
+    def hears(_: Acquirer, wait: Any) -> Any:
+        heard = wait.heard()
+        granted = wait.wake.result() if heard else None
+        if heard:
+            wait.wake = None
+        if not isinstance(granted, Acquired):
+            return None
+        wait.placed = False
+        return granted
+
+    patch(Acquirer, "_hear", hears)
 
 
 def renewals_go_on_after_the_release(patch: Callable[..., None]) -> None:
@@ -204,8 +243,11 @@ ENGINE_BUGS: Final[Sequence[tuple[Plant, int, int]]] = (
     (deadline_of_a_renewal_from_its_reply, 100, 0),
     (no_local_deadline, 100, 0),
     (no_margin_for_slow_clocks, 100, 0),
-    (a_late_grant_is_used, 100, 6),
-    (nothing_goes_behind_a_lost_acquire, 100, 1),
+    (a_late_grant_is_used, 100, 33),
+    (nothing_goes_behind_a_lost_acquire, 100, 3),
+    (a_waiter_leaves_without_its_release, 100, 17),
+    (a_grant_is_believed_from_its_arrival, 100, 17),
+    (the_message_of_a_grant_that_is_over_is_believed, 300, 240),
     (renewals_go_on_after_the_release, 100, 0),
     (unknown_taken_for_confirmed, 100, 0),
     (a_refused_renewal_is_ignored, 100, 0),

@@ -81,6 +81,27 @@ def the_token_is_a_counter(patch: Callable[..., None]) -> None:
     patch(InMemoryLockStore, "acquire", acquires)
 
 
+def a_release_grants_to_nobody_who_waits(patch: Callable[..., None]) -> None:
+    patch(InMemoryLockStore, "_grant_to_head", lambda *_: None)
+
+
+def a_waiter_that_left_keeps_its_place(patch: Callable[..., None]) -> None:
+    patch(InMemoryLockStore, "_leave", lambda *_: None)
+
+
+def the_queue_of_an_expired_lock_stays(patch: Callable[..., None]) -> None:
+    take = InMemoryLockStore._take
+
+    def takes(self: InMemoryLockStore, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
+        queue = self._queues.get(key)
+        reply = take(self, key, owner, ttl_ms)
+        if queue and key not in self._queues:
+            self._queues[key] = queue
+        return reply
+
+    patch(InMemoryLockStore, "_take", takes)
+
+
 def two_win_a_race(patch: Callable[..., None]) -> None:
     async def acquires(self: InMemoryLockStore, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
         row, now = self._rows.get(key), self._clock.now()
@@ -191,13 +212,16 @@ STORE_BUGS: Final[Sequence[tuple[Plant, int, int]]] = (
     (released_by_anybody, 100, 1),
     (the_token_begins_again_after_a_release, 100, 0),
     (the_token_is_a_counter, 100, 0),
+    (a_release_grants_to_nobody_who_waits, 100, 17),
+    (a_waiter_that_left_keeps_its_place, 100, 17),
+    (the_queue_of_an_expired_lock_stays, 100, 17),
     (two_win_a_race, 100, 0),
     (its_owner_is_refused_what_it_asks_for_again, 100, 61),
     (the_fence_lets_an_older_token_pass, 100, 4),
     (the_fence_refuses_its_own_holder, 100, 0),
-    (a_stale_owner_completes, 100, 12),
+    (a_stale_owner_completes, 100, 15),
     (a_takeover_is_not_counted, 100, 12),
     (a_release_forgets_earlier_attempts, 100, 54),
-    (the_last_completion_wins, 100, 12),
+    (the_last_completion_wins, 100, 63),
     (a_completed_request_runs_again, 100, 2),
 )

@@ -32,6 +32,8 @@ async def work(scene: Scene, life: Life, rng: random.Random) -> None:
 async def _operate(scene: Scene, life: Life, rng: random.Random, key: str) -> None:
     assert life.locks is not None
     way, wait_s = rng.choice(_WAYS), rng.choice((0.0, round(scene.plan.ttl_s * rng.random(), 3)))
+    if wait_s and key in life.locks.acquirer.lines:
+        scene.journal.saw("a wait in a line")
     try:
         if way in ("hold", "max hold"):
             max_hold = round(scene.plan.ttl_s * 0.3, 3) if way == "max hold" else None

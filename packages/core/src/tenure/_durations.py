@@ -8,9 +8,12 @@ would become a lock without a lifetime.
 import math
 import re
 from datetime import timedelta
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from tenure.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 Duration = int | float | timedelta | str
 """Seconds as a number, a `timedelta`, or a string such as `"250ms"`, `"30s"`, `"5m"`, `"2h"`, `"7d"`."""
@@ -84,7 +87,12 @@ def check_ttl_ms(ttl_ms: int, name: str = "ttl_ms") -> int:
     return ttl_ms
 
 
-def _exact_ms(value: Duration, name: str) -> Fraction:
+def _exact_ms(value: Duration, name: str) -> "int | Fraction":
+    if type(value) is int:
+        return value * 1000
+    # It brings decimal with it, which is more than all of this module: what most programs say needs neither.
+    from fractions import Fraction
+
     if isinstance(value, timedelta):
         microseconds = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
         return Fraction(microseconds, 1000)

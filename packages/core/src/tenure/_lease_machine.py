@@ -42,8 +42,8 @@ in with the events, in seconds on the holder's clock.
 """
 
 import enum
-from dataclasses import dataclass, replace
-from typing import Final, final
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 from tenure.errors import LossReason
 
@@ -77,6 +77,9 @@ class LeaseState(enum.Enum):
     LOST = "lost"
     RELEASED = "released"
 
+    # A member is one object in a process; Enum's own hash is a call of Python's, at every look into the table below.
+    __hash__ = object.__hash__
+
 
 @final
 class LeaseEvent(enum.Enum):
@@ -96,6 +99,8 @@ class LeaseEvent(enum.Enum):
     """The hold reached its own max_hold."""
     GIVEN_BACK = "given back"
     """The holder gives the lease back: from the sending of the release on it holds nothing."""
+
+    __hash__ = object.__hash__
 
 
 TRANSITIONS: Final[dict[tuple[LeaseState, LeaseEvent], LeaseState]] = {
@@ -119,7 +124,7 @@ _REASONS: Final = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Term:
     """
     A lease as its holder may believe in it: immutable, replaced at each event.
@@ -136,6 +141,21 @@ class Term:
     trusted_until: float
     renew_at: float
     reason: LossReason | None = None
+
+    def __init__(
+        self, state: LeaseState, trusted_until: float, renew_at: float, reason: LossReason | None = None
+    ) -> None:
+        # Written through its slots: what a frozen dataclass makes of this takes twice the time, at each event.
+        _set_state(self, state)
+        _set_trusted_until(self, trusted_until)
+        _set_renew_at(self, renew_at)
+        _set_reason(self, reason)
+
+
+_slots: Final[Any] = Term
+_set_state, _set_trusted_until, _set_renew_at, _set_reason = (
+    getattr(_slots, field).__set__ for field in ("state", "trusted_until", "renew_at", "reason")
+)
 
 
 def trusted_until(sent_at: float, ttl_s: float) -> float:
@@ -163,16 +183,16 @@ def step(term: Term, event: LeaseEvent, now: float, *, sent_at: float = 0.0, ttl
         The lease from now on; the same object where nothing changed.
     """
     if term.state is LeaseState.HELD and now >= term.trusted_until:  # R4, before whatever else is reported
-        return replace(term, state=LeaseState.LOST, reason=reason_at(term, now))
+        return Term(LeaseState.LOST, term.trusted_until, term.renew_at, reason_at(term, now))
     state = TRANSITIONS[term.state, event]
     if state is not term.state:
-        return replace(term, state=state, reason=_REASONS.get(event))
+        return Term(state, term.trusted_until, term.renew_at, _REASONS.get(event))
     if state is LeaseState.HELD and event is LeaseEvent.CONFIRMED:  # R1
         until = trusted_until(sent_at, ttl_s)
         # Of two renewals under way, the older one may be answered last; it must not take back what the
         # younger one gave.
         if until > term.trusted_until:
-            return replace(term, trusted_until=until, renew_at=sent_at + ttl_s / RENEWALS_PER_TTL)
+            return Term(state, until, sent_at + ttl_s / RENEWALS_PER_TTL)
     return term
 
 
@@ -195,4 +215,4 @@ def reason_at(term: Term, now: float) -> LossReason | None:
 
 def postponed(term: Term, renew_at: float) -> Term:
     """Set the time of the next renewal: after one was sent, or after one failed. Never beyond the deadline."""
-    return replace(term, renew_at=min(renew_at, term.trusted_until))
+    return Term(term.state, term.trusted_until, min(renew_at, term.trusted_until), term.reason)

@@ -1,7 +1,7 @@
 """The start: is the store one that locks can rely on, and is it fast enough for the ttl?"""
 
 import math
-import secrets
+import os
 from typing import Literal, Protocol
 
 from tenure._durations import Duration, to_ms
@@ -144,7 +144,7 @@ async def measure_round_trip_s(store: _Releases, keeper: Keeper, clock: Clock) -
         The shortest of a few, or 0.0 where the store did not answer (the first acquire will say why).
     """
     shortest = math.inf
-    nobody = secrets.token_hex(16)
+    nobody = os.urandom(16).hex()
     for _ in range(_PROBES):
         sent_at = clock.now()
         try:

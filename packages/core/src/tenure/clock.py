@@ -7,12 +7,13 @@ that expired long ago. `CLOCK_BOOTTIME` counts that hour. No wall clock decides 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, final, runtime_checkable
 
-__all__ = ["Clock", "ObservesCalls", "SystemClock", "Timer", "sleep_until", "wait_until"]
+__all__ = ["Alarm", "Clock", "ObservesCalls", "SystemClock", "Timer", "sleep_until", "wait_until"]
 
 
 class Timer(Protocol):
@@ -92,6 +93,48 @@ class _SteppedTimer:
             self._callback()
             return
         self._handle = self._loop.call_later(max(0.0, min(left, _STEP_S)), self._step)
+
+
+@final
+class Alarm:
+    """
+    One timer for the first of many moments.
+
+    It is set to earlier ones only. What it stands for may be over when it goes off; then it does so for nothing, once,
+    which is cheaper than a timer that is set anew whenever something begins and whenever something ends.
+
+    Args:
+        clock: The clock.
+        callback: Called when it goes off; it may set it again.
+    """
+
+    __slots__ = ("_callback", "_clock", "_timer", "at")
+
+    def __init__(self, clock: Clock, callback: Callable[[], None]) -> None:
+        self._clock = clock
+        self._callback = callback
+        self._timer: Timer | None = None
+        self.at = math.inf
+        """The moment that it stands at, or infinity."""
+
+    def set(self, when: float) -> None:
+        """Go off at *when*, unless it does before."""
+        if when >= self.at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self.at = when
+        self._timer = self._clock.call_at(when, self._go_off)
+
+    def call_off(self) -> None:
+        """Do not go off."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self.at = None, math.inf
+
+    def _go_off(self) -> None:
+        self._timer, self.at = None, math.inf
+        self._callback()
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

@@ -85,8 +85,8 @@ _GONE: Final = frozenset({LossReason.REFUSED, LossReason.CLOSED, LossReason.FORK
 class GivesBack(Protocol):
     """What a lease needs to be given back: the store call behind it, shielded and bounded."""
 
-    def __call__(self, kept: Kept, *, wait: bool) -> Coroutine[Any, Any, bool | None]:
-        """Give *kept* back; with *wait*, until the store answered or time is up."""
+    def __call__(self, kept: Kept, *, wait: bool, trusted: bool) -> Coroutine[Any, Any, bool | None]:
+        """Give *kept* back, *trusted* where it is held; with *wait*, until the store answered or time is up."""
         ...
 
 
@@ -103,7 +103,6 @@ class Lease:
         key: The key, as it was asked for.
         token: The fencing token: greater than every token that the key had before, below 2**53.
         after: How the lease before this one ended, "released" or "expired", where the store knows.
-        lost: The signal that the lease is lost.
     """
 
     __slots__ = (
@@ -115,14 +114,12 @@ class Lease:
         "_lent",
         "after",
         "key",
-        "lost",
         "token",
     )
 
     key: Final[str]
     token: Final[int]
     after: Final[Ending | None]
-    lost: Final[LostSignal]
 
     def __init__(self, kept: Kept, after: Ending | None, give_back: GivesBack, *, lent: bool = False) -> None:
         self._kept = kept
@@ -133,7 +130,12 @@ class Lease:
         self.key = kept.claim.key
         self.token = kept.token
         self.after = after
-        self.lost = LostSignal(self)
+
+    @property
+    def lost(self) -> LostSignal:
+        """The signal that the lease is lost."""
+        # Made for whoever asks: kept here it would be a cycle, which the collector finds once for each lease.
+        return LostSignal(self)
 
     @property
     def held(self) -> bool:
@@ -177,7 +179,7 @@ class Lease:
         if not self.held:
             await give_back_quietly(self)
             return False
-        return bool(await self._give_back(self._kept, wait=True))
+        return bool(await self._give_back(self._kept, wait=True, trusted=True))
 
     async def __aenter__(self) -> Self:
         """Make the lease the current one; raises as `raise_unless_held` does."""
@@ -219,7 +221,7 @@ async def give_back_quietly(lease: Lease) -> bool:
         return True
     trusted = kept.held
     try:
-        answer = await lease._give_back(kept, wait=trusted or kept.reason is LossReason.MAX_HOLD)
+        answer = await lease._give_back(kept, wait=trusted or kept.reason is LossReason.MAX_HOLD, trusted=trusted)
     except Exception:  # noqa: BLE001 -- reported as an event; a failed release must not hide how the body ended
         return True
     return answer is not False or not trusted

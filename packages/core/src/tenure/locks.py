@@ -8,7 +8,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar, final
+from typing import Any, Final, Protocol, Self, TypeVar, final
 
 from tenure import _startup, context
 from tenure._acquirer import Acquirer, shielded
@@ -16,6 +16,7 @@ from tenure._ambient import Ambient
 from tenure._claims import Claims, ambient_claims
 from tenure._durations import Duration, to_ms, to_seconds
 from tenure._keeper import Keeper
+from tenure._kept import this_process
 from tenure._keys import MAX_INSTANCE_LENGTH, check_instance, check_key
 from tenure._lease_machine import LeaseEvent
 from tenure._startup import StartupCheck
@@ -31,7 +32,7 @@ from tenure.events import (
     LocksStarted,
     StoreFinding,
 )
-from tenure.instrumentation import Hook, default_hooks, tell
+from tenure.instrumentation import Hook, default_hooks, hears_of, tell
 from tenure.lease import Lease, LeaseScope
 from tenure.store import Finding, LockStore
 
@@ -39,6 +40,8 @@ __all__ = ["Locks", "Phase", "Statistics", "ambient_locks"]
 
 _UNWIND_S = 1.0
 """How long closing waits, in seconds, for bodies that it cancelled to run their cleanup under their leases."""
+
+_COUNTED: Final = (LeaseAcquired, AcquireRefused, LeaseReleased, LeaseLost)
 
 ambient: Ambient["Locks"] = Ambient()
 
@@ -152,6 +155,7 @@ class Locks:
         self._drain_s = to_seconds(drain, name="drain")
         self._startup_check: StartupCheck = startup_check
         self._hooks = tuple(default_hooks() if hooks is None else hooks)
+        self._hears = tuple(hears_of(hook) for hook in self._hooks)
         self._keeper = Keeper(self.clock, self.emit, self.rng)
         self.acquirer = Acquirer(
             store,
@@ -159,6 +163,7 @@ class Locks:
             self.clock,
             self.emit,
             self.rng,
+            unheard=self.unheard,
             instance=self.instance,
             store_timeout_s=_startup.store_timeout_s(store_timeout, self.ttl_s),
         )
@@ -170,7 +175,7 @@ class Locks:
         self._parts: dict[Any, Any] = {}
         self._joined: list[Part] = []
         self._ambient_before: Locks | None = None
-        self._counts = {LeaseAcquired: 0, AcquireRefused: 0, LeaseReleased: 0, LeaseLost: 0}
+        self._counts: dict[type[Event], int] = dict.fromkeys(_COUNTED, 0)
 
     @property
     def ttl_s(self) -> float:
@@ -199,8 +204,9 @@ class Locks:
             StoreReplyError: The store's answer is none that the contract allows. A release is sent behind it.
             Exception: What the store's driver raised. A release is sent behind the call.
         """
-        lease, waited_s = await self._take(key, ttl, 0.0)
-        if lease is None:
+        ttl_ms = self._check(key, ttl)
+        lease, waited_s = await self.acquirer.take(key, ttl_ms, wait_s=0.0, refuse_unless_open=self.refuse_unless_open)
+        if lease is None and not self.unheard(AcquireRefused):
             self.emit(AcquireRefused(key, waited_s))
         return lease
 
@@ -223,9 +229,13 @@ class Locks:
             Exception: As `try_acquire`.
         """
         wait_s = to_seconds(wait, name="wait")
-        lease, waited_s = await self._take(key, ttl, wait_s)
+        ttl_ms = self._check(key, ttl)
+        lease, waited_s = await self.acquirer.take(
+            key, ttl_ms, wait_s=wait_s, refuse_unless_open=self.refuse_unless_open
+        )
         if lease is None:
-            self.emit(AcquireRefused(key, waited_s))
+            if not self.unheard(AcquireRefused):
+                self.emit(AcquireRefused(key, waited_s))
             raise LockNotAcquiredError(key, waited_s if wait_s else 0.0)
         return lease
 
@@ -275,12 +285,14 @@ class Locks:
             self._guards.pop(scope, None)
             self._guard_left.set()
 
-    async def _take(self, key: str, ttl: Duration | None, wait_s: float) -> tuple[Lease | None, float]:
+    def _check(self, key: str, ttl: Duration | None) -> int:
+        """Refuse what cannot be taken, before anything is sent. Returns the ttl in milliseconds."""
         check_key(key)
         ttl_ms = self.ttl_ms if ttl is None else to_ms(ttl, name="ttl")
         self.refuse_unless_open()
-        _startup.refuse_short_ttl(ttl_ms / 1000, self._round_trip_s)
-        return await self.acquirer.take(key, ttl_ms, wait_s=wait_s, refuse_unless_open=self.refuse_unless_open)
+        if ttl is not None:  # that of the `Locks` was looked at when it was entered
+            _startup.refuse_short_ttl(ttl_ms / 1000, self._round_trip_s)
+        return ttl_ms
 
     # ---------------------------------------------------------------------------- start and close
 
@@ -295,7 +307,7 @@ class Locks:
         """
         if self.phase is not Phase.NEW:
             raise LeaseStateError(f"This Locks is {self.phase.value}: a Locks is entered once. Make a new one.")
-        self._pid, self._loop = os.getpid(), asyncio.get_running_loop()
+        self._pid, self._loop = this_process(), asyncio.get_running_loop()
         self.claims.check_all(ambient_claims)
         for finding in await _startup.check_server(self.store, self._keeper, self._startup_check):
             self.emit(StoreFinding(finding.code, finding.message, finding.remedy))
@@ -348,6 +360,7 @@ class Locks:
         await self._keeper.wait_while(busy, self._guard_left, self.clock.now() + within_s)
 
     async def _release_all(self) -> None:
+        self._keeper.ending = True
         ending = list(self._keeper)
         for kept in ending:
             self._keeper.end(kept, LeaseEvent.CLOSED)
@@ -376,20 +389,22 @@ class Locks:
         Raises:
             LeaseStateError: It does; nothing was sent.
         """
-        under = context.current_lease()
-        # A body that runs on while the rest is shut down may take what it needs to end.
-        ending = self.phase is Phase.DRAINING and under is not None and under.held
-        if self.phase is not Phase.OPEN and not ending:
+        if self.phase is not Phase.OPEN and not self._is_ending():
             raise LeaseStateError(
                 f"This Locks is {self.phase.value}: leases are taken inside `async with locks:`, while it is open."
             )
-        if self._pid != os.getpid():
+        if self._pid != this_process():
             raise LeaseStateError(
                 "This Locks was started by the parent of this process, and a child holds nothing: "
                 "make and enter a Locks after the fork."
             )
         if asyncio.get_running_loop() is not self._loop:
             raise LeaseStateError("This Locks was entered on another event loop: make and enter one on this loop.")
+
+    def _is_ending(self) -> bool:
+        """Whether the caller is a body that runs on while the rest is shut down: it may take what it needs to end."""
+        under = context.current_lease()
+        return self.phase is Phase.DRAINING and under is not None and under.held
 
     def part(self, kind: Callable[["Locks"], _P]) -> _P:
         """Return the one *kind* of part on this `Locks`, made at the first call; closing tells it to hand back."""
@@ -424,6 +439,14 @@ class Locks:
         if type(event) in self._counts:
             self._counts[type(event)] += 1
         tell(self._hooks, event)
+
+    def unheard(self, kind: type[Event]) -> bool:
+        """Count an event of *kind* and return True, where no hook would hear of it: then it need not be built."""
+        for hears in self._hears:
+            if hears(kind):
+                return False
+        self._counts[kind] += 1
+        return True
 
     def statistics(self) -> Statistics:
         """Return what was done so far, for a look; the numbers are of one moment."""

@@ -42,6 +42,7 @@ __all__ = [
     "ListsLocks",
     "LockRecord",
     "LockStore",
+    "QueuesWaiters",
     "Reach",
     "RenewsMany",
     "WakesWaiters",
@@ -240,6 +241,62 @@ class ChecksServer(Protocol):
 
     async def check(self) -> Sequence[Finding]:
         """Look at the server once, without writing. Returns what was found; raises what the driver raises."""
+        ...
+
+
+@runtime_checkable
+class QueuesWaiters(Protocol):
+    """
+    A store that keeps a queue beside a lock: whoever releases the lock grants it to the head, in the same step.
+
+    A grant is what `acquire` would have answered had the head asked at that moment: a token that grows, a fresh ttl, an
+    owner that is recorded. From then on the head is the owner, for every method: `acquire` and `acquire_queued` answer
+    `Acquired` with its token, `renew` and `release` answer True. The rest of the queue stays behind it.
+
+    Only a release grants. A lock that expired is whoever asks' first, and its queue is gone with it: those who stood in
+    it find that out when they ask again. Nobody is granted a lock for whom it would come too late: a place that was not
+    asked for again within its `place_ms` is skipped, and one whose owner released is taken out.
+    """
+
+    async def acquire_queued(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> Acquired | Held:
+        """
+        Take *key* as `acquire` does; where another owner holds it, stand in its queue.
+
+        Args:
+            key: As for `acquire`.
+            owner: As for `acquire`. Asked again, it keeps its place, with what was asked last.
+            ttl_ms: As for `acquire`; of a lock that is granted later, it counts from the moment of the grant.
+            place_ms: How long the place is kept without being asked for again, in whole milliseconds on the store's
+                clock; refused as a ttl is.
+
+        Returns:
+            `Acquired`, or `Held`: from now on a release may grant the lock to *owner*, of which `granted` tells. A
+            store that cannot queue it now (a full server, no subscription) answers `Held` as well; a waiter polls.
+
+        Atomic: one step decides, and either takes the lock or takes the place.
+        Prevents: the process that released a lock, or is nearest to the server, takes it again and again while others
+            starve; a waiter in the queue of a lock that nobody holds any more.
+        Cancellation: the outcome is unknown: the engine sends a release, which frees the lock or the place. `release`
+            answers False to an owner that waits, and takes it out of the queue; the holder's lock stays as it is.
+        Raises: what the driver raises, unwrapped.
+        """
+        ...
+
+    async def granted(self, key: str, owner: str) -> Acquired:
+        """
+        Return when a release has granted *key* to *owner*, who stands in its queue; at once where that has happened.
+
+        The engine calls it after `acquire_queued` has answered `Held`, and goes on to ask now and then while it waits:
+        a lost message costs one poll, never the lock. So it need not be durable, and may wait for ever.
+
+        Returns:
+            What `acquire_queued` would answer. The engine counts the lock's ttl from the sending of the last
+            `acquire_queued` that was answered `Held`: the grant came after it. It tells a message that is late by more
+            than a ttl apart by itself.
+
+        Cancellation: it stops to listen; the place stays.
+        Raises: what the driver raises, unwrapped. The waiter polls.
+        """
         ...
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tenure.errors import ConfigurationError
 from tenure.memory import InMemoryLockStore
-from tenure.store import Acquired, ChecksServer, Held, ListsLocks, RenewsMany, WakesWaiters
+from tenure.store import Acquired, ChecksServer, Held, ListsLocks, QueuesWaiters, RenewsMany, WakesWaiters
 from tenure.testing import (
     Case,
     FaultyStore,
@@ -22,7 +22,7 @@ from tenure.testing import (
     run_virtual,
 )
 
-HAS = {RenewsMany, ListsLocks, WakesWaiters}
+HAS = {RenewsMany, ListsLocks, WakesWaiters, QueuesWaiters}
 manual = ManualClock()
 
 
@@ -136,7 +136,9 @@ def test_a_store_that_opens_itself_is_closed_again() -> None:
 
 def test_cases_of_a_capability_that_the_store_has_not_are_skipped() -> None:
     def make() -> FaultyStore:
-        return FaultyStore(InMemoryLockStore(LoopClock()), without=[RenewsMany, ListsLocks, WakesWaiters])
+        return FaultyStore(
+            InMemoryLockStore(LoopClock()), without=[RenewsMany, ListsLocks, WakesWaiters, QueuesWaiters]
+        )
 
     cases = lock_store_contract(make, concurrent=4, rounds=2)
     for case in cases:
@@ -153,8 +155,8 @@ def test_declared_capabilities_are_the_only_ones_with_cases_and_are_held_to() ->
         return lock_store_contract(lambda: InMemoryLockStore(LoopClock()), capabilities=capabilities)
 
     assert {case.capability for case in contract(RenewsMany)} == {None, RenewsMany}
-    run_virtual(lambda: run_all(contract(RenewsMany, ListsLocks, WakesWaiters)))
-    for declared in ((RenewsMany, ListsLocks), (RenewsMany, ListsLocks, WakesWaiters, ChecksServer)):
+    run_virtual(lambda: run_all(contract(*HAS)))
+    for declared in ((RenewsMany, ListsLocks), (RenewsMany, ListsLocks, WakesWaiters), (*HAS, ChecksServer)):
         declaration = contract(*declared)[-1]
         with pytest.raises(AssertionError, match=r"isinstance\(store, "):
             run_virtual(declaration.run)

@@ -14,12 +14,13 @@ from tenure.store import (
     Finding,
     Held,
     ListsLocks,
+    QueuesWaiters,
     RenewsMany,
     WakesWaiters,
 )
 from tenure.testing import FaultError, FaultyStore, ManualClock
 
-CAPABILITIES = (RenewsMany, ListsLocks, ChecksServer, WakesWaiters)
+CAPABILITIES = (RenewsMany, ListsLocks, ChecksServer, WakesWaiters, QueuesWaiters)
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_it_has_the_capabilities_of_the_inner_store_and_no_others() -> None:
 
 
 def test_capabilities_can_be_hidden() -> None:
-    assert offered(FaultyStore(InMemoryLockStore(), without=[RenewsMany])) == {ListsLocks, WakesWaiters}
+    assert offered(FaultyStore(InMemoryLockStore(), without=[RenewsMany])) == {ListsLocks, WakesWaiters, QueuesWaiters}
 
 
 def test_a_faulty_store_can_be_wrapped_again_and_made_from_its_own_class() -> None:

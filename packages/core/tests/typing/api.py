@@ -36,7 +36,7 @@ from tenure.clock import Clock, SystemClock, Timer
 from tenure.config import OpenedStore, TenureConfig
 from tenure.events import Event, LeaseLost
 from tenure.instrumentation import Hook, LoggingHook, OpenTelemetryHook, PrometheusHook, StructlogHook
-from tenure.store import ChecksServer, Claim, Finding, ListsLocks, LockRecord, RenewsMany, WakesWaiters
+from tenure.store import ChecksServer, Claim, Finding, ListsLocks, LockRecord, QueuesWaiters, RenewsMany, WakesWaiters
 
 # -------------------------------------------------------------------------------------- the stores
 
@@ -69,6 +69,12 @@ class CapableStore(HandWrittenStore):
     async def released(self, key: str) -> None:
         return None
 
+    async def acquire_queued(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> Acquired | Held:
+        return Held(expires_in_ms=1000)
+
+    async def granted(self, key: str, owner: str) -> Acquired:
+        return Acquired(2, "released")
+
 
 class RenewsNothing:
     """No store: it cannot renew."""
@@ -82,7 +88,8 @@ class RenewsNothing:
 
 hand_written: LockStore = HandWrittenStore()
 in_memory: LockStore = InMemoryLockStore(SystemClock())
-capabilities: tuple[RenewsMany, ListsLocks, ChecksServer, WakesWaiters] = (
+capabilities: tuple[RenewsMany, ListsLocks, ChecksServer, WakesWaiters, QueuesWaiters] = (
+    CapableStore(),
     CapableStore(),
     CapableStore(),
     CapableStore(),

@@ -8,7 +8,7 @@ A hook is a callable that takes one event of `tenure.events`. By default events 
 No hook puts a key into a metric's label: keys are unbounded, and a label for each order would be a leak.
 """
 
-from tenure.instrumentation._hooks import Hook, default_hooks, tell
+from tenure.instrumentation._hooks import Hook, PassesOver, default_hooks, hears_of, tell
 from tenure.instrumentation._logging import LoggingHook
 from tenure.instrumentation._otel import OpenTelemetryHook
 from tenure.instrumentation._prometheus import PrometheusHook
@@ -18,8 +18,10 @@ __all__ = [
     "Hook",
     "LoggingHook",
     "OpenTelemetryHook",
+    "PassesOver",
     "PrometheusHook",
     "StructlogHook",
     "default_hooks",
+    "hears_of",
     "tell",
 ]

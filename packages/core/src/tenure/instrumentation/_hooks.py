@@ -1,13 +1,13 @@
 """What a hook is, and how it is told: an event never breaks what it reports."""
 
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from tenure.events import Event
 from tenure.instrumentation._logging import LoggingHook
 
-__all__ = ["Hook", "default_hooks", "tell"]
+__all__ = ["Hook", "PassesOver", "default_hooks", "hears_of", "tell"]
 
 _log = logging.getLogger("tenure")
 
@@ -18,6 +18,24 @@ class Hook(Protocol):
     def __call__(self, event: Event, /) -> None:
         """Take note of *event*."""
         ...
+
+
+@runtime_checkable
+class PassesOver(Protocol):
+    """A hook that can tell of which kinds of events it makes nothing, now; those need not be built for it."""
+
+    def hears(self, kind: type[Event], /) -> bool:
+        """Whether an event of *kind* would come to anything. Asked before each one: be quicker than the event is."""
+        ...
+
+
+def hears_of(hook: Hook) -> Callable[[type[Event]], bool]:
+    """Return what tells whether *hook* hears of a kind of event: of every one, where it does not say."""
+    return hook.hears if isinstance(hook, PassesOver) else _hears_of_all
+
+
+def _hears_of_all(_: type[Event]) -> bool:
+    return True
 
 
 def default_hooks() -> Sequence[Hook]:

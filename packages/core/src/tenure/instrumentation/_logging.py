@@ -4,7 +4,7 @@ import logging
 from typing import final
 
 from tenure.events import Event
-from tenure.instrumentation._wording import level_of, sentence_of
+from tenure.instrumentation._wording import least_level_of, level_of, sentence_of
 
 __all__ = ["LoggingHook"]
 
@@ -26,3 +26,7 @@ class LoggingHook:
         level = level_of(event)
         if self._logger.isEnabledFor(level):
             self._logger.log(level, "%s", sentence_of(event), extra={"tenure_event": event})
+
+    def hears(self, kind: type[Event], /) -> bool:
+        """Whether an event of *kind* would be logged, as the logger is set now."""
+        return self._logger.isEnabledFor(least_level_of(kind))

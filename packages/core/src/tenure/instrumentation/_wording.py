@@ -29,7 +29,7 @@ from tenure.events import (
     StoreFinding,
 )
 
-__all__ = ["kind_of", "level_of", "sentence_of"]
+__all__ = ["kind_of", "least_level_of", "level_of", "sentence_of"]
 
 _LOSSES: Final = {
     LossReason.REFUSED: "the store refused a renewal",
@@ -98,6 +98,11 @@ _OUTCOMES: Final = {
 def kind_of(event: Event) -> str:
     """Name the kind of *event* for machines: `lease_acquired` for a `LeaseAcquired`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+
+
+def least_level_of(kind: type[Event]) -> int:
+    """Return the lowest level that an event of *kind* may be logged at."""
+    return _LEVELS[kind]
 
 
 def level_of(event: Event) -> int:

@@ -19,6 +19,7 @@ from tenure.store import (
     ListsLocks,
     LockRecord,
     LockStore,
+    QueuesWaiters,
     RenewsMany,
     WakesWaiters,
 )
@@ -69,12 +70,23 @@ class FaultyStore(Faulty):
         del without
         super().__init__(inner, clock=clock, seed=seed)
 
-    METHODS = ("acquire", "renew", "release", "renew_many", "list_locks", "check", "released")
+    METHODS = (
+        "acquire",
+        "renew",
+        "release",
+        "renew_many",
+        "list_locks",
+        "check",
+        "released",
+        "acquire_queued",
+        "granted",
+    )
     REFUSALS: ClassVar[Mapping[str, Callable[[Call], Any]]] = {
         "acquire": lambda _: Held(),
         "renew": lambda _: False,
         "release": lambda _: False,
         "renew_many": lambda call: [False] * len(call.args[0]),
+        "acquire_queued": lambda _: Held(),
     }
 
     # -------------------------------------------------------------------------------- the store
@@ -122,11 +134,24 @@ class _Waking(FaultyStore):
         await self._pass("released", key)
 
 
+class _Queueing(FaultyStore):
+    async def acquire_queued(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> Acquired | Held:
+        """Acquire or queue, through the faults."""
+        reply: Acquired | Held = await self._pass("acquire_queued", key, owner, ttl_ms, place_ms)
+        return reply
+
+    async def granted(self, key: str, owner: str) -> Acquired:
+        """Wait for a grant, through the faults: the request is the listening, and the reply the message."""
+        reply: Acquired = await self._pass("granted", key, owner)
+        return reply
+
+
 _CAPABILITIES: dict[type, type[FaultyStore]] = {
     RenewsMany: _Renewing,
     ListsLocks: _Listing,
     ChecksServer: _Checking,
     WakesWaiters: _Waking,
+    QueuesWaiters: _Queueing,
 }
 
 

@@ -253,5 +253,6 @@ MUTANTS: list[tuple[str, set[str]]] = [
 @pytest.mark.parametrize(("name", "rules"), MUTANTS)
 def test_a_bug_that_is_planted_in_the_store_breaks_its_rules(name: str, rules: set[str]) -> None:
     mutant = next(one for one in lock_store_mutants() if one.name == name)
-    report = judge(0, lambda clock: mutant.store(mutant.store.server_kind(clock)))
-    assert rules <= set(report.broken_rules)
+    reports = [judge(seed, lambda clock: mutant.store(mutant.store.server_kind(clock))) for seed in range(3)]
+    # In some run: what a bug does there is up to who asks when.
+    assert rules <= {rule for report in reports for rule in report.broken_rules}

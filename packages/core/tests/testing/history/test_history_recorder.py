@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tenure import InMemoryLockStore, Locks
-from tenure.store import Acquired, ChecksServer, Claim, Held, ListsLocks, RenewsMany, WakesWaiters
+from tenure.store import Acquired, ChecksServer, Claim, Held, ListsLocks, QueuesWaiters, RenewsMany, WakesWaiters
 from tenure.testing import (
     Case,
     FaultyStore,
@@ -60,7 +60,7 @@ def recorder(events: list[dict[str, Any]]) -> HistoryRecorder:
         lambda: HistoryRecorder([], process="a", clock=manual).around(InMemoryLockStore(manual)),
         concurrent=True,
         advance_time=manual.advance,
-        capabilities={RenewsMany, ListsLocks, WakesWaiters},
+        capabilities={RenewsMany, ListsLocks, WakesWaiters, QueuesWaiters},
     ),
     ids=str,
 )
@@ -68,7 +68,7 @@ async def test_a_recorded_store_keeps_the_contract(case: Case) -> None:
     await case.run()
 
 
-CAPABILITIES: list[type] = [RenewsMany, ListsLocks, WakesWaiters, ChecksServer]
+CAPABILITIES: list[type] = [RenewsMany, ListsLocks, WakesWaiters, ChecksServer, QueuesWaiters]
 
 
 @pytest.mark.parametrize("hidden", [[], *([one] for one in CAPABILITIES[:3]), CAPABILITIES[:3]])
@@ -110,6 +110,56 @@ async def test_a_check_passes_through_unrecorded(events: list[Any], recorder: Hi
     assert found == ["found"]
     assert events == []
     assert getattr(store, "reach", None) == "cluster"
+
+
+async def test_a_grant_that_is_heard_of_is_the_answer_of_the_last_asking(
+    events: list[Any], recorder: HistoryRecorder
+) -> None:
+    inner = InMemoryLockStore(manual)
+    store: Any = recorder.around(inner)
+    await inner.acquire("k", "x", 3000)
+    assert isinstance(await store.acquire_queued("k", "y", 3000, 2000), Held)
+    assert isinstance(await store.acquire_queued("k", "y", 3000, 2000), Held)
+    await inner.release("k", "x")
+    granted = await store.granted("k", "y")
+    for event in events:
+        check_event(event)
+    # The first ended with the second, in nothing that was known.
+    assert brief(events) == [("invoke", "acquire"), ("return", "unknown"), ("invoke", "acquire"), ("return", "ok")]
+    assert [event.get("place_ms") for event in events] == [2000, None, 2000, None]
+    assert events[-1]["token"] == granted.token
+    assert events[-1]["call"] == events[-2]["call"]
+
+
+async def test_a_grant_that_is_heard_of_while_its_owner_asks_counts_from_the_answer_on(
+    events: list[Any], recorder: HistoryRecorder
+) -> None:
+    inner = InMemoryLockStore(manual)
+    slow = FaultyStore(inner, clock=manual)
+    store: Any = recorder.around(slow)
+    await inner.acquire("k", "x", 3000)
+    slow.on("acquire_queued").slow_reply(0.5, times=1)
+    asking = asyncio.get_running_loop().create_task(store.acquire_queued("k", "y", 3000, 2000))
+    await slow.executed("acquire_queued")
+    await inner.release("k", "x")
+    granted = await store.granted("k", "y")
+    assert brief(events) == [("invoke", "acquire")]
+    await manual.advance(1)
+    assert isinstance(await asking, Held)
+    assert brief(events) == [("invoke", "acquire"), ("return", "ok")]
+    assert events[-1]["token"] == granted.token
+
+
+async def test_a_message_that_is_late_by_more_than_a_ttl_is_recorded_as_no_grant(events: list[Any]) -> None:
+    store: Any = HistoryRecorder(events, process="a", clock=manual).around(InMemoryLockStore(manual))
+    await store.inner.acquire("k", "x", 10_000)
+    assert isinstance(await store.acquire_queued("k", "y", 9000, 20_000), Held)
+    await manual.advance(9.5)
+    await store.inner.release("k", "x")
+    await store.granted("k", "y")
+    assert brief(events) == [("invoke", "acquire")]
+    await store.release("k", "y")
+    assert brief(events)[1:] == [("return", "unknown"), ("invoke", "release"), ("return", "ok")]
 
 
 async def test_every_answer_is_recorded(events: list[Any], recorder: HistoryRecorder) -> None:

@@ -20,6 +20,7 @@ from tenure.testing.contract import (
     keys,
     listing,
     ownership,
+    queueing,
     races,
     remaining,
     renewing_many,
@@ -46,8 +47,10 @@ _RUNGS = (
     listing.RUNG,
     waking.WAKING,
     waking.CHECKING,
+    queueing.RUNG,
     races.RACES,
     races.MANY_RACES,
+    queueing.RACES,
 )
 
 
@@ -81,8 +84,8 @@ def lock_store_contract(  # noqa: PLR0913 - options of one call, each with a def
             wait for it: some twenty seconds in all at the default ttl, or a few with `run_all`.
         restart: Restarts the store's server; adds the cases of a restart. `make_store` is called again after it.
         capabilities: The protocols that the store has besides (`RenewsMany`, `ListsLocks`, `ChecksServer`,
-            `WakesWaiters`): exactly these have cases, and the store is held to have them and no others.
-            Without it, cases of all are listed, and those of a capability that the store has not are skipped.
+            `WakesWaiters`, `QueuesWaiters`): exactly these have cases, and the store is held to have them and no
+            others. Without it, cases of all are listed, and those of a capability that the store has not are skipped.
         ttl_ms: The ttl of locks whose end is measured: looked at half-way and a twelfth past the end. Raise it for
             a store whose round trips take more than a tenth of it.
         limit_s: How long a case may take, in real seconds, before it fails as hung.

@@ -35,6 +35,25 @@ class Bench(Stage):
             self.fail(f"{what or 'acquire() of a free key'} gave {reply!r}", "Acquired")
         return reply
 
+    async def stand(self, key: str, owner: str | None = None, *, ttl_ms: int = LONG_MS, place_ms: int = LONG_MS) -> str:
+        """Stand in the queue of *key*, which another owner holds; return the waiter."""
+        owner = owner or self.owner()
+        reply = await self.ask_queued(key, owner, ttl_ms, place_ms)
+        if not isinstance(reply, Held):
+            self.fail(f"acquire_queued() of a key that another owner holds gave {reply!r}", "Held")
+        return owner
+
+    async def ask_queued(self, key: str, owner: str, ttl_ms: int = LONG_MS, place_ms: int = LONG_MS) -> Acquired | Held:
+        """Ask for *key* or a place in its queue, and remember to give back either: a place is given back as a lock."""
+        self._granted.add((key, owner))
+        reply: Acquired | Held = await self.store.acquire_queued(key, owner, ttl_ms, place_ms)
+        return reply
+
+    async def holds(self, key: str, owner: str) -> bool:
+        """Look whether *owner* holds *key*: whoever does can renew."""
+        held: bool = await self.store.renew(key, owner, LONG_MS)
+        return held
+
     async def find_held(self, key: str, owner: str | None = None, *, what: str = "") -> Held:
         """Ask for *key* as somebody new, who must be refused."""
         reply = await self.acquire(key, owner or self.owner(), self.short_ms)

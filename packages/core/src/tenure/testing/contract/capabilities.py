@@ -1,12 +1,12 @@
 """What a store offers beyond the three methods is what it says it offers."""
 
-from tenure.store import ChecksServer, ListsLocks, RenewsMany, WakesWaiters
+from tenure.store import ChecksServer, ListsLocks, QueuesWaiters, RenewsMany, WakesWaiters
 from tenure.testing.contract.bench import Bench
 from tenure.testing.contract.case import Script
 
 __all__ = ["CAPABILITIES", "declared"]
 
-CAPABILITIES: tuple[type, ...] = (RenewsMany, ListsLocks, ChecksServer, WakesWaiters)
+CAPABILITIES: tuple[type, ...] = (RenewsMany, ListsLocks, ChecksServer, WakesWaiters, QueuesWaiters)
 
 
 def declared(capabilities: frozenset[type]) -> Script:

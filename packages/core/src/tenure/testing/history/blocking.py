@@ -66,7 +66,9 @@ def _blocks_until(line: Timeline, call: Call) -> float:
         ended += (
             run.call_timeout_s if run.call_timeout_s < math.inf else 0.0
         )  # what it had sent may still be on its way
-    return ended + call.ttl_s + run.late_expiry_s + run.stall_s
+    # A place in the queue outlives its call: it may be granted the lock as late as at its end.
+    place_s = 0.0 if call.result == "ok" else call.place_s
+    return ended + place_s + call.ttl_s + run.late_expiry_s + run.stall_s
 
 
 _NOTHING: Final = (-math.inf, -math.inf)

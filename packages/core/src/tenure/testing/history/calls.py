@@ -22,10 +22,23 @@ class Call:
         cut: When its process died under it; infinite where it did not.
         result: "ok", "no", "unknown", or "open" where it never returned.
         token: What was granted, or 0.
+        place_s: For how long it may leave a place in the key's queue, in seconds, from which it is granted later.
         follows: Whether the store told of a lock that ended before this one.
     """
 
-    __slots__ = ("cut", "follows", "invoked", "op", "owner", "process", "result", "returned", "token", "ttl_s")
+    __slots__ = (
+        "cut",
+        "follows",
+        "invoked",
+        "op",
+        "owner",
+        "place_s",
+        "process",
+        "result",
+        "returned",
+        "token",
+        "ttl_s",
+    )
 
     def __init__(self, process: str, op: str, owner: "Owner", ttl_s: float, invoked: float) -> None:
         self.process = process
@@ -38,6 +51,7 @@ class Call:
         self.result = "open"
         self.token = 0
         self.follows = False
+        self.place_s = 0.0
 
     @property
     def ended(self) -> float:

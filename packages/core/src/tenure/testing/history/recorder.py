@@ -151,7 +151,7 @@ class HistoryRecorder:
 
     # ---------------------------------------------------------------------------- for recorded stores
 
-    def invoked(self, op: str, key: str, owner: str, ttl_ms: int | None) -> int:
+    def invoked(self, op: str, key: str, owner: str, ttl_ms: int | None, place_ms: int | None = None) -> int:
         """Write down that a call is about to be sent, and return its number. For recorded stores."""
         name = _name(owner)
         token, granted_ttl_ms = self._held.get((key, name), (0, 0))
@@ -160,8 +160,9 @@ class HistoryRecorder:
             self._forget(key, token)
             self.note("gave_back", key=key, token=token)
         call = next(self._calls)
-        ttl = {} if ttl_ms is None else {"ttl_ms": ttl_ms}
-        self.note("invoke", call=call, op=op, key=key, owner=name, **ttl)
+        spans = {"ttl_ms": ttl_ms, "place_ms": place_ms}
+        told = {span: length for span, length in spans.items() if length is not None}
+        self.note("invoke", call=call, op=op, key=key, owner=name, **told)
         return call
 
     def granted(self, call: int, claim: Claim, reply: Acquired) -> None:

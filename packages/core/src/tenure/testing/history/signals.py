@@ -71,6 +71,8 @@ def calls_end(line: Timeline) -> Iterator[Violation]:
         if call.op == "renew":
             # A renewal is bounded by what is left of the leases that it is sent for, which may travel together.
             allowed_s = max(allowed_s, line.longest_ttl_s[call.process])
+        # One that has a place in a queue is open until its grant is heard of, or its owner asks again.
+        allowed_s += call.place_s
         if call.owner.key.name.startswith(PROBE_PREFIX):
             # What a start measures the round trip with; the first call also waits for the client to connect.
             allowed_s = max(allowed_s, CHECK_S)

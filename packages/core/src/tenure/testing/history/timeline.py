@@ -146,6 +146,7 @@ class _Layout:
             owner = key.owners[event["owner"]] = Owner(event["owner"], key)
         op = event["op"]
         call = Call(process, op, owner, (event.get("ttl_ms") or 0) / 1000, at)
+        call.place_s = (event.get("place_ms") or 0) / 1000
         if number in self._numbers[process]:
             self._line.odd["numbers"].append(f"{process!r} has two calls of the number {number}")
         self._numbers[process].add(number)

@@ -137,7 +137,7 @@ _KINDS: Final = (
         "A store call is about to be sent.",
         "recorder",
         {"call": _COUNT, "op": _one_of("acquire", "renew", "release"), "key": _TEXT, "owner": _OWNER},
-        {"ttl_ms": _TTL_OR_NONE},
+        {"ttl_ms": _TTL_OR_NONE, "place_ms": _TTL_OR_NONE},
     ),
     EventKind(
         "return",

@@ -13,6 +13,7 @@ from tenure.testing.mutants import (
     listing,
     names,
     ownership,
+    queueing,
     remaining,
     renewing_many,
     repeating,
@@ -33,6 +34,7 @@ _WINGS = (
     remaining.WING,
     renewing_many.WING,
     listing.WING,
+    queueing.WING,
 )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from tenure._durations import MAX_MS
 from tenure.store import check_key, check_owner, check_ttl_ms
-from tenure.testing.contract import durations, renewing_many
+from tenure.testing.contract import durations, queueing, renewing_many
 from tenure.testing.mutants.model import SoundStore
 from tenure.testing.mutants.museum import Wing
 
@@ -28,7 +28,7 @@ class _Lenient(SoundStore):
         return super().expiry(self.read(ttl_ms))
 
 
-@WING.mutant(durations.zero_is_refused, renewing_many.bad_claims_are_refused)
+@WING.mutant(durations.zero_is_refused, renewing_many.bad_claims_are_refused, queueing.arguments_are_refused)
 class TakesNone(_Lenient):
     """A ttl of 0 or less is the shortest one."""
 
@@ -36,7 +36,7 @@ class TakesNone(_Lenient):
         return max(1, ttl_ms) if type(ttl_ms) is int else ttl_ms
 
 
-@WING.mutant(durations.bools_are_refused, renewing_many.bad_claims_are_refused)
+@WING.mutant(durations.bools_are_refused, renewing_many.bad_claims_are_refused, queueing.arguments_are_refused)
 class TakesFlags(_Lenient):
     """A bool is a number, and the ttl a millisecond."""
 
@@ -44,7 +44,7 @@ class TakesFlags(_Lenient):
         return max(1, int(ttl_ms)) if isinstance(ttl_ms, bool) else ttl_ms
 
 
-@WING.mutant(durations.fractions_are_refused, renewing_many.bad_claims_are_refused)
+@WING.mutant(durations.fractions_are_refused, renewing_many.bad_claims_are_refused, queueing.arguments_are_refused)
 class RoundsFractions(_Lenient):
     """A fraction of a millisecond is rounded."""
 
@@ -52,7 +52,7 @@ class RoundsFractions(_Lenient):
         return max(1, round(ttl_ms)) if isinstance(ttl_ms, float) and 0 < ttl_ms < MAX_MS else ttl_ms
 
 
-@WING.mutant(durations.text_is_refused)
+@WING.mutant(durations.text_is_refused, queueing.arguments_are_refused)
 class ReadsText(_Lenient):
     """A ttl in text is read as a number."""
 
@@ -60,7 +60,7 @@ class ReadsText(_Lenient):
         return int(ttl_ms) if isinstance(ttl_ms, str) and ttl_ms.isdigit() else ttl_ms
 
 
-@WING.mutant(durations.centuries_are_refused)
+@WING.mutant(durations.centuries_are_refused, queueing.arguments_are_refused)
 class TakesCenturies(_Lenient):
     """A ttl beyond a hundred years is cut to them."""
 

@@ -1,7 +1,7 @@
 """Stores that let two in, or too few."""
 
 from tenure.store import Acquired, Held
-from tenure.testing.contract import exclusion, races, remaining, renewing_many
+from tenure.testing.contract import exclusion, queueing, races, remaining, renewing_many
 from tenure.testing.mutants.model import Row, SoundStore
 from tenure.testing.mutants.museum import Wing
 
@@ -17,6 +17,7 @@ WING = Wing()
     races.no_renewal_against_a_takeover,
     races.tokens_are_in_order,
     races.counter_loses_nothing,
+    queueing.expired_lock_grants_nobody,
 )
 class ReadsThenWrites(SoundStore):
     """acquire() reads whether the key is free, and writes in a second request."""
@@ -31,7 +32,12 @@ class ReadsThenWrites(SoundStore):
         return self.grant(key, row, owner, ttl_ms)
 
 
-@WING.mutant(races.expired_lock_has_one_winner, races.no_renewal_against_a_takeover, remaining.after_is_true)
+@WING.mutant(
+    races.expired_lock_has_one_winner,
+    races.no_renewal_against_a_takeover,
+    remaining.after_is_true,
+    queueing.expired_lock_grants_nobody,
+)
 class DeletesThenInserts(SoundStore):
     """acquire() first deletes an expired row in a request of its own, whoever has put it there by then."""
 

@@ -4,7 +4,17 @@ import ctypes
 import math
 
 from tenure.store import Acquired
-from tenure.testing.contract import expiry, listing, ownership, races, remaining, renewing_many, repeating, tokens
+from tenure.testing.contract import (
+    expiry,
+    listing,
+    ownership,
+    queueing,
+    races,
+    remaining,
+    renewing_many,
+    repeating,
+    tokens,
+)
 from tenure.testing.mutants.model import Row, Server, SoundStore
 from tenure.testing.mutants.museum import Wing
 
@@ -39,7 +49,16 @@ _LAPSES = (
 """The cases in which a lock has to lapse: each finds a store whose locks do not."""
 
 
-@WING.mutant(expiry.ttl_is_not_rounded_up, remaining.left_is_plausible, remaining.left_shrinks, *_LAPSES)
+@WING.mutant(
+    expiry.ttl_is_not_rounded_up,
+    remaining.left_is_plausible,
+    remaining.left_shrinks,
+    *_LAPSES,
+    queueing.expired_lock_grants_nobody,
+    queueing.ttl_from_the_grant,
+    queueing.old_place_is_skipped,
+    queueing.repeat_prolongs_the_place,
+)
 class CountsWholeSeconds(SoundStore):
     """A ttl is rounded up to whole seconds, as EXPIRE takes them."""
 
@@ -47,7 +66,7 @@ class CountsWholeSeconds(SoundStore):
         return self.now() + math.ceil(ttl_ms / 1000)
 
 
-@WING.mutant(expiry.ttl_is_not_cut)
+@WING.mutant(expiry.ttl_is_not_cut, queueing.expired_lock_grants_nobody)
 class CutsToWholeSeconds(SoundStore):
     """A ttl is cut to whole seconds: int(ttl_ms / 1000)."""
 
@@ -60,6 +79,8 @@ class CutsToWholeSeconds(SoundStore):
     expiry.ttl_is_not_cut,
     ownership.renewal_extends,
     remaining.left_shrinks,
+    queueing.expired_lock_grants_nobody,
+    queueing.ttl_from_the_grant,
 )
 class EndsEarly(SoundStore):
     """The store takes a safety margin off the ttl, and lets the next holder in under the last one."""
@@ -68,7 +89,13 @@ class EndsEarly(SoundStore):
         return super().is_live(row) and row.expires_at - self.now() > 1.5
 
 
-@WING.mutant(expiry.expired_is_free, remaining.left_is_enough, *_LAPSES)
+@WING.mutant(
+    expiry.expired_is_free,
+    remaining.left_is_enough,
+    *_LAPSES,
+    queueing.expired_lock_grants_nobody,
+    queueing.ttl_from_the_grant,
+)
 class NeverEnds(SoundStore):
     """Expired rows wait for a clean-up that deletes them, and hold their keys until then."""
 
@@ -76,7 +103,13 @@ class NeverEnds(SoundStore):
         return row.owner is not None
 
 
-@WING.mutant(expiry.expired_is_free, remaining.left_is_enough, *_LAPSES)
+@WING.mutant(
+    expiry.expired_is_free,
+    remaining.left_is_enough,
+    *_LAPSES,
+    queueing.expired_lock_grants_nobody,
+    queueing.ttl_from_the_grant,
+)
 class ReadsTheTransactionsTime(SoundStore):
     """The expiry is compared with now(), the start of a transaction that the store never ends."""
 
@@ -100,16 +133,16 @@ class RenewsTheExpired(SoundStore):
         return True
 
 
-@WING.mutant(expiry.expired_is_not_released, remaining.after_is_true)
+@WING.mutant(expiry.expired_is_not_released, remaining.after_is_true, queueing.expired_lock_grants_nobody)
 class ReleasesTheExpired(SoundStore):
     """release() compares the owner, and forgets the expiry."""
 
     def free(self, key: str, owner: str) -> bool:
         row = self.find(key)
         if row is None or row.owner != owner:
+            self.leave(key, owner)
             return False
-        row.owner = None
-        self.wake(key)
+        self.let_go(key, row)
         return True
 
 

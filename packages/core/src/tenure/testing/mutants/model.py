@@ -25,7 +25,7 @@ from tenure.store import (
     check_ttl_ms,
 )
 
-__all__ = ["Row", "Server", "SoundStore"]
+__all__ = ["Place", "Row", "Server", "SoundStore"]
 
 
 @dataclass(slots=True)
@@ -40,12 +40,25 @@ class Row:
 
 
 @dataclass(slots=True)
+class Place:
+    """A place in a queue."""
+
+    owner: str
+    ttl_ms: int
+    kept_until: float
+
+
+@dataclass(slots=True)
 class Server:
     """What stores share, and what outlives them."""
 
     clock: Clock
     rows: dict[str, Row] = field(default_factory=dict)
     waiters: "defaultdict[str, list[asyncio.Future[None]]]" = field(default_factory=lambda: defaultdict(list))
+    queues: "defaultdict[str, list[Place]]" = field(default_factory=lambda: defaultdict(list))
+    hearers: "defaultdict[tuple[str, str], list[asyncio.Future[Acquired]]]" = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     async def restart(self) -> None:
         """Stop and start again. The rows are on its disk."""
@@ -65,6 +78,7 @@ class SoundStore:
         """Take *key*, as the contract says."""
         self.check_arguments(key, owner, ttl_ms)
         await self.travel()
+        self.end_queue(key)
         return self.take(key, owner, ttl_ms)
 
     async def renew(self, key: str, owner: str, ttl_ms: int) -> bool:
@@ -106,6 +120,22 @@ class SoundStore:
             if waiter in self.server.waiters[key]:
                 self.server.waiters[key].remove(waiter)
 
+    async def acquire_queued(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> Acquired | Held:
+        """Take *key* or a place in its queue, as the contract says."""
+        self.check_arguments(key, owner, ttl_ms)
+        self.check_place(place_ms)
+        await self.travel()
+        return self.take_or_stand(key, owner, ttl_ms, place_ms)
+
+    async def granted(self, key: str, owner: str) -> Acquired:
+        """Return when a release has granted *key* to *owner*."""
+        row = self.find(key)
+        if row is not None and self.is_mine(row, owner):
+            return Acquired(row.token, row.after)
+        hearer: asyncio.Future[Acquired] = asyncio.get_running_loop().create_future()
+        self.server.hearers[self.queue_name(key), self.owner_name(owner)].append(hearer)
+        return await hearer
+
     # -------------------------------------------------------------------------------- the pieces
 
     def check_arguments(self, key: str, owner: str, ttl_ms: int) -> None:
@@ -113,6 +143,10 @@ class SoundStore:
         check_key(key)
         check_owner(owner)
         check_ttl_ms(ttl_ms)
+
+    def check_place(self, place_ms: int) -> None:
+        """Refuse what the rules refuse."""
+        check_ttl_ms(place_ms)
 
     async def travel(self) -> None:
         """Let the request reach the server: other calls run meanwhile."""
@@ -188,6 +222,65 @@ class SoundStore:
         # Seven decimals: what lies below them is the float's, not the clock's.
         return max(1, math.ceil(round((row.expires_at - self.now()) * 1000, 7)))
 
+    def queue_name(self, key: str) -> str:
+        """Say what the queue of *key* is kept under."""
+        return self.name(key)
+
+    def queue(self, key: str) -> list[Place]:
+        """Return the queue of *key*."""
+        return self.server.queues[self.queue_name(key)]
+
+    def end_queue(self, key: str) -> None:
+        """Drop the queue of a lock that has expired."""
+        row = self.find(key)
+        if row is not None and not self.is_live(row):
+            self.queue(key).clear()
+
+    def take_or_stand(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> Acquired | Held:
+        """Decide and write, in one step."""
+        self.end_queue(key)
+        reply = self.take(key, owner, ttl_ms)
+        if isinstance(reply, Held):
+            self.stand(key, Place(self.owner_name(owner), ttl_ms, self.expiry(place_ms)))
+        return reply
+
+    def stand(self, key: str, place: Place) -> None:
+        """Write a place into the queue of *key*, or over the one that its owner has."""
+        queue = self.queue(key)
+        for number, other in enumerate(queue):
+            if other.owner == place.owner:
+                queue[number] = place
+                return
+        queue.append(place)
+
+    def is_kept(self, place: Place) -> bool:
+        """Decide whether *place* may be granted something."""
+        return place.kept_until > self.now()
+
+    def hand_on(self, key: str, row: Row) -> None:
+        """Grant a lock that was released to the head of its queue."""
+        queue = self.queue(key)
+        while queue:
+            place = self.head(queue)
+            if self.is_kept(place):
+                self.tell(key, place.owner, self.grant(key, row, place.owner, place.ttl_ms))
+                return
+
+    def head(self, queue: list[Place]) -> Place:
+        """Take the head out of a queue."""
+        return queue.pop(0)
+
+    def tell(self, key: str, owner: str, granted: Acquired) -> None:
+        """Tell *owner* of its grant."""
+        for hearer in self.server.hearers.pop((self.queue_name(key), owner), ()):
+            if not hearer.done():
+                hearer.set_result(granted)
+
+    def leave(self, key: str, owner: str) -> None:
+        """Take *owner* out of the queue of *key*."""
+        queue = self.queue(key)
+        queue[:] = [place for place in queue if place.owner != self.owner_name(owner)]
+
     def extend(self, key: str, owner: str, ttl_ms: int) -> bool:
         """Decide on a renewal and write it, in one step."""
         row = self.find(key)
@@ -200,10 +293,16 @@ class SoundStore:
         """Decide on a release and write it, in one step."""
         row = self.find(key)
         if row is None or not self.is_mine(row, owner):
+            self.leave(key, owner)
             return False
+        self.let_go(key, row)
+        return True
+
+    def let_go(self, key: str, row: Row) -> None:
+        """Write a release, and all that follows from it."""
         row.owner = None
         self.wake(key)
-        return True
+        self.hand_on(key, row)
 
     def wake(self, key: str) -> None:
         """Tell who waits for *key*."""

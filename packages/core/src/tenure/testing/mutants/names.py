@@ -8,7 +8,7 @@ from typing import Any
 
 from tenure.errors import ConfigurationError
 from tenure.store import Acquired, Claim, check_key, check_owner, check_ttl_ms
-from tenure.testing.contract import durations, keys, listing, races, renewing_many
+from tenure.testing.contract import durations, keys, listing, queueing, races, renewing_many
 from tenure.testing.mutants.model import Row, SoundStore
 from tenure.testing.mutants.museum import Wing
 
@@ -18,10 +18,7 @@ WING = Wing()
 
 
 @WING.mutant(
-    keys.case_is_kept,
-    keys.keys_are_text,
-    listing.lists_the_live,
-    listing.prefix_is_exact,
+    keys.case_is_kept, keys.keys_are_text, listing.lists_the_live, listing.prefix_is_exact, queueing.queues_are_exact
 )
 class FoldsCase(SoundStore):
     """The key's column ignores case."""
@@ -30,7 +27,7 @@ class FoldsCase(SoundStore):
         return key.lower()
 
 
-@WING.mutant(keys.spaces_are_kept)
+@WING.mutant(keys.spaces_are_kept, queueing.queues_are_exact)
 class StripsSpaces(SoundStore):
     """The key is stripped of white space at its ends."""
 
@@ -38,7 +35,7 @@ class StripsSpaces(SoundStore):
         return key.strip()
 
 
-@WING.mutant(keys.spaces_are_kept)
+@WING.mutant(keys.spaces_are_kept, queueing.queues_are_exact)
 class PadsKeys(SoundStore):
     """The key's column is padded with spaces, as char(n) is."""
 
@@ -46,7 +43,7 @@ class PadsKeys(SoundStore):
         return key.rstrip(" ")
 
 
-@WING.mutant(keys.normal_forms_are_apart)
+@WING.mutant(keys.normal_forms_are_apart, queueing.queues_are_exact)
 class Composes(SoundStore):
     """The key is stored in normal form C."""
 
@@ -195,7 +192,7 @@ class _Lenient(SoundStore):
         check_ttl_ms(ttl_ms)
 
 
-@WING.mutant(keys.bad_keys_are_refused, renewing_many.bad_claims_are_refused)
+@WING.mutant(keys.bad_keys_are_refused, renewing_many.bad_claims_are_refused, queueing.arguments_are_refused)
 class TakesEmptyKeys(_Lenient):
     """An empty key is a key."""
 
@@ -211,7 +208,7 @@ class TakesKeysOfAnyLength(_Lenient):
         return isinstance(key, str) and len(key) > 500
 
 
-@WING.mutant(keys.bad_keys_are_refused, renewing_many.bad_claims_are_refused)
+@WING.mutant(keys.bad_keys_are_refused, renewing_many.bad_claims_are_refused, queueing.arguments_are_refused)
 class TakesNul(_Lenient):
     """A key with NUL is a key, as Redis has them."""
 
@@ -235,7 +232,7 @@ class TakesBytes(_Lenient):
         return isinstance(key, bytes)
 
 
-@WING.mutant(keys.bad_owners_are_refused, renewing_many.bad_claims_are_refused)
+@WING.mutant(keys.bad_owners_are_refused, renewing_many.bad_claims_are_refused, queueing.arguments_are_refused)
 class TakesAnyOwner(_Lenient):
     """An owner with NUL is an owner."""
 
@@ -243,7 +240,7 @@ class TakesAnyOwner(_Lenient):
         return isinstance(owner, str) and "\0" in owner
 
 
-@WING.mutant(keys.bad_keys_are_refused, renewing_many.bad_claims_are_refused)
+@WING.mutant(keys.bad_keys_are_refused, renewing_many.bad_claims_are_refused, queueing.arguments_are_refused)
 class RefusesInItsOwnWords(SoundStore):
     """A key that the driver cannot send is refused by the driver, after it was sent."""
 
@@ -255,7 +252,7 @@ class RefusesInItsOwnWords(SoundStore):
         super().check_arguments(key, owner, ttl_ms)
 
 
-@WING.mutant(keys.bad_owners_are_refused, renewing_many.bad_claims_are_refused)
+@WING.mutant(keys.bad_owners_are_refused, renewing_many.bad_claims_are_refused, queueing.arguments_are_refused)
 class TellsTheOwner(SoundStore):
     """The refusal of an owner says which one."""
 

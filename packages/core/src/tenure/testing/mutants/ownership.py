@@ -7,6 +7,7 @@ from tenure.testing.contract import (
     expiry,
     listing,
     ownership,
+    queueing,
     races,
     remaining,
     renewing_many,
@@ -84,6 +85,10 @@ class OnlyLengthens(SoundStore):
     renewing_many.answers_are_in_place,
     renewing_many.refusal_stays_alone,
     renewing_many.one_key_twice,
+    queueing.third_does_not_barge,
+    queueing.waiter_owns_nothing,
+    queueing.leaver_is_skipped,
+    queueing.old_place_is_skipped,
 )
 class RenewsByKeyAlone(SoundStore):
     """renew() moves the expiry of whatever live lock is on the key."""
@@ -115,7 +120,13 @@ class CreatesByRenewing(SoundStore):
         return super().extend(key, owner, ttl_ms)
 
 
-@WING.mutant(ownership.renewal_after_release, ownership.gone_and_free_again, renewing_many.answers_are_in_place)
+@WING.mutant(
+    ownership.renewal_after_release,
+    ownership.gone_and_free_again,
+    renewing_many.answers_are_in_place,
+    queueing.old_place_is_skipped,
+    queueing.expired_lock_grants_nobody,
+)
 class TakesFreedByRenewing(SoundStore):
     """renew() takes a key that was released."""
 
@@ -187,6 +198,22 @@ class RenewsWhatItRead(SoundStore):
     tokens.tokens_grow_across_a_restart,
     waking.release_wakes,
     waking.cancelled_waiter_takes_nothing,
+    queueing.order_of_arrival,
+    queueing.third_does_not_barge,
+    queueing.releaser_does_not_barge,
+    queueing.plain_waiter_is_served,
+    queueing.waiter_hears,
+    queueing.deaf_waiter_keeps_its_place,
+    queueing.token_grows,
+    queueing.ttl_from_the_grant,
+    queueing.granted_owner_owns,
+    queueing.leaver_is_skipped,
+    queueing.old_place_is_skipped,
+    queueing.place_is_kept,
+    queueing.repeat_keeps_the_place,
+    queueing.repeat_prolongs_the_place,
+    queueing.queues_are_exact,
+    queueing.turns_are_taken_alone,
 )
 class KeepsWhatIsReleased(SoundStore):
     """release() marks the lock, and it stays until its ttl has passed."""
@@ -199,7 +226,7 @@ class KeepsWhatIsReleased(SoundStore):
         return True
 
 
-@WING.mutant(ownership.second_release, races.double_release_frees_one)
+@WING.mutant(ownership.second_release, races.double_release_frees_one, queueing.granted_owner_owns)
 class ReleasesAnything(SoundStore):
     """release() of a key that nobody holds says that it was given back."""
 
@@ -208,7 +235,14 @@ class ReleasesAnything(SoundStore):
         return row is None or row.owner is None or super().free(key, owner)
 
 
-@WING.mutant(ownership.stranger_does_not_release, ownership.late_release_of_taken_lock, ownership.owners_are_exact)
+@WING.mutant(
+    ownership.stranger_does_not_release,
+    ownership.late_release_of_taken_lock,
+    ownership.owners_are_exact,
+    queueing.waiter_owns_nothing,
+    queueing.leaver_is_skipped,
+    queueing.turns_are_taken_alone,
+)
 class ReleasesByKeyAlone(SoundStore):
     """release() deletes whatever live lock is on the key."""
 
@@ -236,12 +270,12 @@ class ReadsThenReleases(SoundStore):
         self.check_arguments(key, owner, 1)
         await self.travel()
         if not self.is_mine(self.find(key), owner):
+            self.leave(key, owner)
             return False
         await self.travel()
         row = self.find(key)
         assert row is not None
-        row.owner = None
-        self.wake(key)
+        self.let_go(key, row)
         return True
 
 

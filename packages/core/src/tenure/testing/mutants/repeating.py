@@ -4,7 +4,7 @@ import asyncio
 import math
 
 from tenure.store import Acquired, Held
-from tenure.testing.contract import races, repeating, tokens
+from tenure.testing.contract import queueing, races, repeating, tokens
 from tenure.testing.mutants.model import Row, Server, SoundStore
 from tenure.testing.mutants.museum import Wing
 
@@ -22,6 +22,9 @@ WING = Wing()
     tokens.refusal_keeps_the_token,
     tokens.renewal_keeps_the_token,
     tokens.tokens_grow_across_a_restart,
+    queueing.free_key_is_taken,
+    queueing.waiter_hears,
+    queueing.token_grows,
 )
 class RefusesItsOwner(SoundStore):
     """acquire() by the owner of the live lock is refused, as SET NX is."""
@@ -36,6 +39,9 @@ class RefusesItsOwner(SoundStore):
     races.repeats_agree,
     tokens.refusal_keeps_the_token,
     tokens.renewal_keeps_the_token,
+    queueing.free_key_is_taken,
+    queueing.waiter_hears,
+    queueing.token_grows,
 )
 class DrawsAgain(SoundStore):
     """acquire() by the owner of the live lock draws a new token, as Redisson's fenced lock does on re-entry."""
@@ -72,7 +78,7 @@ class LengthensNever(SoundStore):
         return Acquired(row.token, row.after)
 
 
-@WING.mutant(repeating.repeat_is_not_counted)
+@WING.mutant(repeating.repeat_is_not_counted, queueing.token_grows)
 class CountsEntries(SoundStore):
     """acquire() by the owner counts an entry more, and a release takes one off, as a re-entrant lock does."""
 
@@ -117,7 +123,7 @@ class ReopensItsOwn(SoundStore):
         return bool(row.key) and super().is_listed(row, prefix)
 
 
-@WING.mutant(repeating.repeat_says_the_same)
+@WING.mutant(repeating.repeat_says_the_same, queueing.waiter_hears)
 class ForgetsTheEnding(SoundStore):
     """How the lock before ended is told in the first reply alone."""
 
@@ -144,7 +150,7 @@ class RenewsItsOrphans(SoundStore):
         return None if math.isinf(row.expires_at) else int(super().left_ms(row))
 
 
-@WING.mutant(races.repeats_agree)
+@WING.mutant(races.repeats_agree, queueing.expired_lock_grants_nobody)
 class ReadsThenRepeats(SoundStore):
     """acquire() reads who holds the key, waits, and by then takes its own lock for none."""
 

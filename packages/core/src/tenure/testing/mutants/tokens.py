@@ -3,7 +3,7 @@
 from typing import Any
 
 from tenure.store import Acquired, Held
-from tenure.testing.contract import races, repeating, tokens
+from tenure.testing.contract import queueing, races, repeating, tokens
 from tenure.testing.mutants.model import Row, Server, SoundStore
 from tenure.testing.mutants.museum import Wing
 
@@ -59,6 +59,7 @@ class TokensFromZero(SoundStore):
     repeating.own_released_lock_is_new,
     tokens.tokens_grow_for_ever,
     tokens.tokens_grow_across_a_restart,
+    queueing.token_grows,
 )
 class KeepsTheTokenAcrossAHandOver(SoundStore):
     """A lock that was given back in good order hands its token on."""
@@ -73,6 +74,7 @@ class KeepsTheTokenAcrossAHandOver(SoundStore):
     repeating.own_released_lock_is_new,
     tokens.tokens_grow_for_ever,
     tokens.tokens_grow_across_a_restart,
+    queueing.token_grows,
 )
 class ForgetsTheReleased(SoundStore):
     """The counter lives in the row, and a release deletes the row."""
@@ -102,6 +104,7 @@ class ForgetsTheExpired(SoundStore):
     repeating.own_released_lock_is_new,
     tokens.tokens_grow_for_ever,
     tokens.tokens_grow_across_a_restart,
+    queueing.token_grows,
 )
 class ClockTokens(SoundStore):
     """The token is the clock alone: two grants within one of its steps share it."""
@@ -120,7 +123,7 @@ class WrapsRound(SoundStore):
         return 1 if row is None else row.token % 15 + 1
 
 
-@WING.mutant(tokens.refusal_keeps_the_token)
+@WING.mutant(tokens.refusal_keeps_the_token, queueing.free_key_is_taken)
 class GrowsWithRefusals(SoundStore):
     """The row's token is drawn before it is known whether the caller gets the lock."""
 
@@ -176,7 +179,7 @@ class KeepsNothing(SoundStore):
         return 1 if row is None else row.token + 1
 
 
-@WING.mutant(races.tokens_are_in_order)
+@WING.mutant(races.tokens_are_in_order, queueing.expired_lock_grants_nobody)
 class DrawsBeforeTheLock(SoundStore):
     """The token is drawn from a sequence in a request of its own, before the one that takes the key."""
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from tenure._durations import MAX_MS
-from tenure.store import Acquired, Claim, Held, ListsLocks, RenewsMany
+from tenure.store import Acquired, Claim, Held, ListsLocks, QueuesWaiters, RenewsMany
 from tenure.testing.errors import FaultError
 from tenure.testing.faults import FaultyStore
 from tenure.testing.state_machines.lock_model import Lock, LockAsk, lock_branches
@@ -27,7 +27,7 @@ from tenure.testing.state_machines.spans import Span
 
 __all__ = ["LockStoreMachine"]
 
-CallName = Literal["acquire", "renew", "release"]
+CallName = Literal["acquire", "acquire_queued", "renew", "release"]
 
 _CALLS: tuple[CallName, ...] = ("acquire", "renew", "release")
 
@@ -82,6 +82,32 @@ class LockStoreMachine(StoreMachine):
     def release(self, key: str, owner: str) -> None:
         """Release a lock."""
         self._call("release", key, owner, 0)
+
+    @precondition(lambda machine: isinstance(machine.store, QueuesWaiters))
+    @rule(key=_KEY, owner=_OWNER, ttl_ms=_TTL, place_ms=_TTL)
+    def acquire_queued(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> None:
+        """Acquire a key, or a place in its queue."""
+        self._call("acquire_queued", key, owner, ttl_ms, place_ms)
+
+    @precondition(lambda machine: isinstance(machine.store, QueuesWaiters))
+    @rule(
+        key=_KEY,
+        owners=st.lists(one_of_its("owners"), min_size=1, max_size=4),
+        ttl_ms=_TTL,
+        ends=st.sampled_from(["nothing", "a wait", "the lock", "the places"]),
+    )
+    def hand_on(self, key: str, owners: list[str], ttl_ms: int, ends: str) -> None:
+        """Have several stand in the queue of a key, and its holder release it, perhaps after something has ended."""
+        if ends == "the lock":
+            self._call("renew", key, HOLDER, SHORT_MS)
+        for owner in owners:
+            self._call("acquire_queued", key, owner, ttl_ms, SHORT_MS if ends == "the places" else MAX_MS)
+        if ends == "a wait":
+            self._call("release", key, owners[0], 0)
+        elif ends != "nothing":
+            self.pass_beyond(SHORT_MS)
+        self._call("release", key, HOLDER, 0)
+        self._call("renew", key, owners[0], ttl_ms)
 
     @precondition(lambda machine: isinstance(machine.store, RenewsMany))
     @rule(claims=st.lists(st.tuples(_KEY, _OWNER, _TTL), max_size=4, unique_by=lambda claim: claim[:2]))
@@ -220,8 +246,9 @@ class LockStoreMachine(StoreMachine):
     # ------------------------------------------------------------------------------------ its own
 
     def ends(self) -> list[Span]:
-        """Return when locks end."""
-        return [state.ends for lock in self.locks.values() for state in lock.states if state.owner is not None]
+        """Return when locks end, and places."""
+        states = [state for lock in self.locks.values() for state in lock.states if state.owner is not None]
+        return [state.ends for state in states] + [place.ends for state in states for place in state.queue]
 
     def taken(self) -> list[Awaitable[object]]:
         """Return the releases of what may be taken, on a server that others use."""
@@ -236,8 +263,8 @@ class LockStoreMachine(StoreMachine):
         holders = {state.owner for state in self.locks[key].states}
         return next((label for label in self.owners if self.names.owner(label) in holders), self.owners[0])
 
-    def _ask(self, call: CallName, owner: str, ttl_ms: int) -> LockAsk:
-        return LockAsk(call, self.names.owner(owner), ttl_ms, repr(owner))
+    def _ask(self, call: CallName, owner: str, ttl_ms: int, place_ms: int = 0) -> LockAsk:
+        return LockAsk(call, self.names.owner(owner), ttl_ms, repr(owner), place_ms)
 
     def _sent(self, ask: LockAsk, key: str, store: Any = None) -> Any:
         """Return the call itself."""
@@ -246,13 +273,16 @@ class LockStoreMachine(StoreMachine):
             case "acquire":
                 self._asked.add((whole, ask.owner))
                 return to.acquire(whole, ask.owner, ask.ttl_ms)
+            case "acquire_queued":
+                self._asked.add((whole, ask.owner))
+                return to.acquire_queued(whole, ask.owner, ask.ttl_ms, ask.place_ms)
             case "renew":
                 return to.renew(whole, ask.owner, ask.ttl_ms)
             case _:
                 return to.release(whole, ask.owner)
 
-    def _call(self, call: CallName, key: str, owner: str, ttl_ms: int) -> object:
-        ask, before = self._ask(call, self._who(key, owner), ttl_ms), self.locks[key].states
+    def _call(self, call: CallName, key: str, owner: str, ttl_ms: int, place_ms: int = 0) -> object:
+        ask, before = self._ask(call, self._who(key, owner), ttl_ms, place_ms), self.locks[key].states
         reply, moment = self.ask(ask, self._sent(ask, key))
         self.locks[key].answered(Call(ask, moment, reply))
         self._note(ask, before, reply)
