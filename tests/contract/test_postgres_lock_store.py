@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from tenure.store import ChecksServer, ListsLocks, RenewsMany
+from tenure.store import ChecksServer, ListsLocks, RenewsMany, WakesWaiters
 from tenure.testing import Case, lock_store_contract, run_all
 from tenure_postgres import PostgresLockStore, create_lock_engine, create_schema_sql
 from tenure_testbed.pgbouncer import PgBouncer
@@ -16,7 +16,7 @@ from tenure_testbed.postgres_access import database_of
 
 MakeEngine = Callable[..., AsyncEngine]
 
-CAPABILITIES = (RenewsMany, ListsLocks, ChecksServer)
+CAPABILITIES = (RenewsMany, ListsLocks, ChecksServer, WakesWaiters)
 
 
 FEWER_ROUNDS = 6

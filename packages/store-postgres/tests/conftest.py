@@ -20,6 +20,7 @@ from tenure_postgres import (
     create_idempotency_schema_sql,
     create_schema_sql,
 )
+from tenure_postgres.connection import Session
 from tenure_testbed.postgres_access import PostgresAccess, database_of
 
 MakeEngine = Callable[..., AsyncEngine]
@@ -121,6 +122,20 @@ def waits_for_a_row(person: Any, until: Callable[..., Awaitable[None]]) -> Calla
 
 
 @pytest.fixture
+def waits_in_the_pool(until: Callable[..., Awaitable[None]], waits_for_a_row: Any) -> Callable[..., Any]:
+    """Return once a call waits for a row on a connection of the engine's pool, where it may wait long."""
+
+    async def wait(engine: AsyncEngine, within_s: float = 5.0) -> None:
+        async def checked_out() -> bool:
+            return bool(engine.pool.checkedout())  # type: ignore[attr-defined]  # AsyncAdaptedQueuePool's
+
+        await until(checked_out, "a call to go to the pool", within_s)
+        await waits_for_a_row()
+
+    return wait
+
+
+@pytest.fixture
 def engine(make_engine: MakeEngine) -> AsyncEngine:
     """An engine as an application has one: five connections and more, parameters not hidden."""
     return make_engine()
@@ -147,6 +162,52 @@ def planted() -> Callable[..., PostgresIdempotencyStore]:
                 raise ValueError(f"{old!r} is not in {statement}, or more than once")
             text = text.replace(old, new)
         store._sql = replace(store._sql, **{statement: text})
+        return store
+
+    return plant
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the statements of locks that went to the server, in their order."""
+    names: list[str] = []
+    fetch = Session.fetch
+
+    async def listening(self: Session, statement: str, *arguments: Any) -> Any:
+        names.append(statement.partition("tenure:locks/")[2].partition(" ")[0])
+        return await fetch(self, statement, *arguments)
+
+    monkeypatch.setattr(Session, "fetch", listening)
+    return names
+
+
+@pytest.fixture
+def locked_table(database_url: str) -> Callable[[], Any]:
+    """`async with locked_table()`: whatever is sent meanwhile does not end, and there is no bound on it."""
+
+    @asynccontextmanager
+    async def lock() -> AsyncIterator[None]:
+        async with connected(database_url) as other, other.transaction():
+            await other.execute("LOCK TABLE tenure_locks IN ACCESS EXCLUSIVE MODE")
+            yield
+
+    return lock
+
+
+@pytest.fixture
+def planted_locks() -> Callable[..., PostgresLockStore]:
+    """Plant a bug: `planted_locks(store, "acquire", (old, new))` changes that statement of a lock store."""
+
+    def plant(store: PostgresLockStore, statement: str, *changes: tuple[str, str]) -> PostgresLockStore:
+        text = getattr(store._sql, statement)
+        for old, new in changes:
+            if text.count(old) != 1:  # no AssertionError: that is what a planted bug has to bring about
+                raise ValueError(f"{old!r} is not in {statement}, or more than once")
+            text = text.replace(old, new)
+        store._sql = replace(store._sql, **{statement: text})
+        lanes = store._lanes
+        for kind in (lanes._acquisitions, lanes._renewals, lanes._many_renewals, lanes._releases):
+            kind._sql = store._sql
         return store
 
     return plant

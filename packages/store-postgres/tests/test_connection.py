@@ -28,8 +28,10 @@ OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database
 
 
 async def warm(store: PostgresLockStore, connections: int) -> None:
-    """Open so many connections of the store's pool."""
-    await asyncio.gather(*(store.acquire(f"warm-{number}", "warm", 60_000) for number in range(4 * connections)))
+    """Open so many connections of the store's pool, and its own two."""
+    await asyncio.gather(*(store.list_locks("warm") for _ in range(4 * connections)))
+    await store.acquire("warm", "warm", 60_000)
+    await store.release("warm", "warm")
 
 
 # ------------------------------------------------------------------------------------------------------ cancellation
@@ -188,7 +190,7 @@ async def test_a_cancelled_call_to_a_server_that_answers_costs_its_own_connectio
 
 
 async def test_planted_a_call_that_forgets_its_connection_empties_the_pool(
-    make_engine: MakeEngine, locked_row: Any, waits_for_a_row: Waits, monkeypatch: pytest.MonkeyPatch
+    make_engine: MakeEngine, locked_row: Any, waits_in_the_pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the tests of cancellation above are about: without this, they would prove nothing."""
 
@@ -197,15 +199,16 @@ async def test_planted_a_call_that_forgets_its_connection_empties_the_pool(
 
     kept: list[Any] = []
     monkeypatch.setattr(Connections, "_settle", forget)
-    store = PostgresLockStore(make_engine(pool_size=1, max_overflow=0, pool_timeout=0.1))
+    engine = make_engine(pool_size=1, max_overflow=0, pool_timeout=0.1)
+    store = PostgresLockStore(engine)
     await store.acquire("job", "holder", 60_000)
     async with locked_row("job"):
         call = asyncio.create_task(store.renew("job", "holder", 60_000))
-        await waits_for_a_row()
+        await waits_in_the_pool(engine)
         call.cancel()
         await asyncio.wait({call})
     with pytest.raises(SQLAlchemyTimeoutError):
-        await store.renew("job", "holder", 60_000)
+        await store.list_locks()
     for connection in kept:
         await connection.invalidate()
         await connection.close()
@@ -237,14 +240,15 @@ async def test_a_connection_that_was_killed_while_idle_costs_no_call(
 
 
 async def test_a_connection_that_is_killed_in_a_call_fails_that_call_alone(
-    make_engine: MakeEngine, owner: Owner, person: Any, locked_row: Any, waits_for_a_row: Waits
+    make_engine: MakeEngine, owner: Owner, person: Any, locked_row: Any, waits_in_the_pool: Any
 ) -> None:
-    store, holder = PostgresLockStore(make_engine(pool_size=5)), owner()
+    engine = make_engine(pool_size=5)
+    store, holder = PostgresLockStore(engine), owner()
     await store.acquire("job", holder, 60_000)
     await warm(store, 5)
     async with locked_row("job"):
         call = asyncio.create_task(store.renew("job", holder, 60_000))
-        await waits_for_a_row()
+        await waits_in_the_pool(engine)
         await person.execute(OTHERS.replace("count(*)", "pg_terminate_backend(pid)") + " AND wait_event_type = 'Lock'")
         with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
             await call
@@ -418,8 +422,11 @@ async def test_connections_that_are_closed_as_they_open_end_in_an_error_and_not_
         closed.append(connection)
 
     with pytest.raises(ConnectionError, match="3 connections in a row"):
-        await PostgresLockStore(engine).acquire("job", owner(), 1000)
+        await PostgresLockStore(engine).list_locks()
     assert len(closed) == 3
+    with pytest.raises(ConnectionError, match="closed before a statement could be sent"):
+        await PostgresLockStore(engine).acquire("job", owner(), 1000)
+    assert len(closed) == 4
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # AsyncAdaptedQueuePool's
 
 
@@ -429,9 +436,11 @@ async def test_a_connection_inside_somebody_elses_transaction_is_refused(
     engine = make_engine(poolclass=pool.StaticPool)
     async with engine.begin() as connection:
         await connection.exec_driver_sql("SELECT 1")
+        store = PostgresLockStore(engine)
         with pytest.raises(ConfigurationError, match="in the middle of a transaction"):
-            await PostgresLockStore(engine).acquire("job", owner(), 1000)
-    assert await person.fetchval("SELECT count(*) FROM tenure_locks") == 0
+            await store.list_locks()
+        assert isinstance(await store.acquire("job", owner(), 1000), Acquired)
+        assert await person.fetchval("SELECT count(*) FROM tenure_locks") == 1, "a connection of the store's own"
 
 
 def test_connections_of_another_event_loop_are_refused_with_the_way_out(database_url_of_a_loop: str) -> None:

@@ -270,18 +270,16 @@ async def test_neither_renewals_nor_the_release_wait_for_a_guarded_transaction(
 
 
 async def test_planted_an_acquisition_that_does_not_name_the_key_passes_the_guard(
-    stock: AsyncEngine, store: PostgresLockStore, owner: Owner, person: Any, until: Any
+    stock: AsyncEngine, store: PostgresLockStore, owner: Owner, person: Any, until: Any, *, planted_locks: Any
 ) -> None:
     """Without `key = excluded.key` the takeover takes a weaker lock, which the guard's does not keep away."""
-    from dataclasses import replace
-
     lease = await held(store, "stock", owner(), 100)
-    weaker = store._sql.acquire.replace(
-        "(key, owner, token, expires_at, after) = (", "(owner, token, expires_at, after) = ("
+    planted_locks(
+        store,
+        "acquire",
+        ("(key, owner, token, expires_at, after) = (", "(owner, token, expires_at, after) = ("),
+        ("excluded.key, excluded.owner", "excluded.owner"),
     )
-    weaker = weaker.replace("excluded.key, excluded.owner", "excluded.owner")
-    assert weaker != store._sql.acquire
-    store._sql = replace(store._sql, acquire=weaker)
     async with stock.begin() as connection:
         await lease_guard(connection, lease)
         expired = "SELECT bool_and(expires_at < clock_timestamp()) FROM tenure_locks"

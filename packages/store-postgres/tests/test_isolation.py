@@ -22,19 +22,26 @@ def with_default(isolation: str) -> dict[str, Any]:
     return {"connect_args": {"server_settings": {"default_transaction_isolation": isolation}}}
 
 
-async def race(store: PostgresLockStore, owner: Owner, rounds: int) -> list[Any]:
-    """Twenty callers race for a key that is free, and then for one that was released; returns what they got."""
-    replies: list[Any] = []
+async def race(engine: AsyncEngine, owner: Owner, rounds: int) -> list[Any]:
+    """
+    Twenty callers race for a key that is free, and then for one that was released; returns what they got.
+
+    Of one store's callers for one key, one speaks to the server at a time: each has a store of its own here.
+    """
+    stores, replies = [PostgresLockStore(engine) for _ in range(20)], list[Any]()
     for number in range(rounds):
         key = f"job-{number}"
         for _ in ("insert", "take over"):
             owners = [owner() for _ in range(20)]
-            got = await asyncio.gather(*(store.acquire(key, one, 60_000) for one in owners), return_exceptions=True)
+            calls = (store.acquire(key, one, 60_000) for store, one in zip(stores, owners, strict=True))
+            got = await asyncio.gather(*calls, return_exceptions=True)
             winners = [one for one, reply in zip(owners, got, strict=True) if isinstance(reply, Acquired)]
             assert len(winners) <= 1
             for winner in winners:
-                await store.release(key, winner)
+                await stores[0].release(key, winner)
             replies += got
+    for store in stores:
+        await store.aclose()
     return replies
 
 
@@ -42,8 +49,7 @@ async def race(store: PostgresLockStore, owner: Owner, rounds: int) -> list[Any]
 async def test_racing_callers_are_told_who_won_under_a_stricter_default(
     make_engine: MakeEngine, owner: Owner, isolation: str
 ) -> None:
-    store = PostgresLockStore(make_engine(pool_size=20, **with_default(isolation)))
-    replies = await race(store, owner, rounds=20)
+    replies = await race(make_engine(pool_size=20, **with_default(isolation)), owner, rounds=20)
     assert [reply for reply in replies if isinstance(reply, Exception)] == []
     assert sum(isinstance(reply, Acquired) for reply in replies) == 40
 
@@ -60,10 +66,9 @@ async def test_planted_at_the_servers_default_racing_callers_fail(
         return await fetch(self, statement, *arguments)
 
     monkeypatch.setattr(Session, "fetch", trusting)
-    store = PostgresLockStore(make_engine(pool_size=20, **with_default(isolation)))
-    replies: list[Any] = []
+    engine, replies = make_engine(pool_size=20, **with_default(isolation)), list[Any]()
     for _ in range(10):  # until the first failure: a few in a thousand calls
-        replies += await race(store, owner, rounds=10)
+        replies += await race(engine, owner, rounds=10)
         if any(isinstance(reply, asyncpg.SerializationError) for reply in replies):
             return
     pytest.fail("no caller failed")
@@ -73,8 +78,7 @@ async def test_planted_at_the_servers_default_racing_callers_fail(
 async def test_the_engines_own_isolation_level_does_not_matter(
     make_engine: MakeEngine, owner: Owner, level: str
 ) -> None:
-    store = PostgresLockStore(make_engine(isolation_level=level))
-    replies = await race(store, owner, rounds=3)
+    replies = await race(make_engine(isolation_level=level), owner, rounds=3)
     assert [reply for reply in replies if isinstance(reply, Exception)] == []
 
 
@@ -96,22 +100,23 @@ async def test_a_call_at_a_stricter_default_is_a_transaction_of_its_own(
 
 
 async def test_after_a_serialization_failure_the_default_is_asked_for_again(
-    make_engine: MakeEngine, owner: Owner, database_url: str, connect: Any, waits_for_a_row: Any
+    make_engine: MakeEngine, owner: Owner, database_url: str, connect: Any, waits_in_the_pool: Any
 ) -> None:
     """Behind a pooler a connection may get another server, with another default, at any time."""
     engine = make_engine(pool_size=1, max_overflow=0)
     store, holder = PostgresLockStore(engine), owner()
     await store.acquire("job", holder, 60_000)
+    await store.list_locks()  # on the pool's connection, where calls wait for rows
     async with engine.connect() as connection:
         await connection.exec_driver_sql("SET default_transaction_isolation = 'repeatable read'")
         await connection.commit()
     async with connect(database_url) as other, other.transaction():
         await other.execute("UPDATE tenure_locks SET after = after")
         call = asyncio.create_task(store.renew("job", holder, 60_000))
-        await waits_for_a_row()
+        await waits_in_the_pool(engine)
     with pytest.raises(asyncpg.SerializationError):
         await call
-    assert await store.renew("job", holder, 60_000)
+    assert [record.key for record in await store.list_locks()] == ["job"]
     async with engine.connect() as connection:
         session = (await connection.get_raw_connection()).info["tenure_postgres"]
     assert session._read_committed is False

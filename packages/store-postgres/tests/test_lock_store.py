@@ -370,8 +370,10 @@ async def test_an_engine_that_was_handed_over_stays_open(make_engine: Callable[.
     engine = make_engine(pool_size=1)
     async with PostgresLockStore(engine) as store:
         await take(store, "job", owner())
-    pool = engine.pool
+        pool = engine.pool
     await take(store, "job-2", owner())
+    async with engine.connect() as connection:
+        await connection.exec_driver_sql("SELECT 1")
     assert engine.pool is pool
     assert pool.status().startswith("Pool size: 1  Connections in pool: 1")
 

@@ -27,7 +27,7 @@ from tenure.errors import ConfigurationError, LeaseStateError
 from tenure_postgres.errors import UnreplicatedWriteError
 from tenure_postgres.statements import read_statement
 
-__all__ = ["Connections", "Session"]
+__all__ = ["Connections", "Driver", "Rows", "Session", "say_goodbye", "sqlstate_of"]
 
 _SLOT: Final = "tenure_postgres"
 """Where a pooled connection keeps its `Session`, in the dictionary that SQLAlchemy clears on a reconnect."""
@@ -127,6 +127,18 @@ class Session:
         # order in which the server sent the warning and the end of the statement.
         driver.add_log_listener(self._heard)
 
+    def in_its_loop(self) -> bool:
+        """Whether the running event loop is the one that the connection belongs to."""
+        try:
+            return self._loop is asyncio.get_running_loop()
+        except RuntimeError:  # there is none
+            return False
+
+    def is_lost_by(self, error: BaseException) -> bool:
+        """Whether *error* says that no further statement can be sent here."""
+        sqlstate = sqlstate_of(error)
+        return self.driver.is_closed() or sqlstate == _READ_ONLY or sqlstate in _SERVER_GONE
+
     def _heard(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
         if getattr(message, "server_source_function", None) == _SYNC_WAIT:
             self._unreplicated = True
@@ -139,7 +151,7 @@ class Session:
             LeaseStateError: It belongs to another event loop.
             ConfigurationError: It is inside a transaction of somebody else's.
         """
-        if self._loop is not asyncio.get_running_loop():
+        if not self.in_its_loop():
             raise LeaseStateError(
                 "The engine's connections belong to another event loop. Make the engine in the loop that uses it, "
                 "or call `await engine.dispose()` before that loop ends."
@@ -169,7 +181,7 @@ class Session:
             else:
                 records = await self._fetch_in_transaction(statement, arguments)
         except asyncpg.PostgresError as error:
-            if _sqlstate(error) == _SERIALIZATION_FAILURE:
+            if sqlstate_of(error) == _SERIALIZATION_FAILURE:
                 # A pooler may give a session another server, with another default. Ask again.
                 self._read_committed = None
             _explain(error)
@@ -189,7 +201,8 @@ class Session:
         return records
 
 
-def _sqlstate(error: BaseException) -> str | None:
+def sqlstate_of(error: BaseException) -> str | None:
+    """The SQLSTATE of a server's error; None of any other."""
     return getattr(error, "sqlstate", None)
 
 
@@ -254,7 +267,7 @@ class Connections:
             driver = cast("Driver", raw.driver_connection)
             if not driver.is_closed():
                 session = _session_of(raw.info, driver)
-                if session.number > self._last_failure:
+                if self.trusts(session):
                     return connection, session
             _drop(connection, driver)
         raise ConnectionError(
@@ -263,18 +276,40 @@ class Connections:
         )
 
     async def _settle(self, connection: AsyncConnection, session: Session, error: BaseException) -> None:
-        """Give a connection back after *error*, or close it and decide whether the others can be trusted."""
-        sqlstate = _sqlstate(error)
-        if session.driver.is_closed() or sqlstate == _READ_ONLY or sqlstate in _SERVER_GONE:
-            _drop(connection, session.driver)
-            self._distrust(session)
-        elif isinstance(error, asyncpg.PostgresError) and not session.driver.is_in_transaction():
-            # The server answered with an error and is ready for the next statement.
+        """Give a connection back after *error*, or throw it away."""
+        usable = False
+        try:
+            usable = await self.settle(session, error)
+        finally:
+            if not usable:
+                _drop(connection, session.driver)
+        if usable:
             await connection.close()
-        elif not await _abandon(connection, session.driver):
+
+    def trusts(self, session: Session) -> bool:
+        """Whether *session* may be used: it is open, and was opened after what made the others suspect."""
+        return not session.driver.is_closed() and session.number > self._last_failure
+
+    async def settle(self, session: Session, error: BaseException) -> bool:
+        """
+        Decide after *error* whether *session* can be used again, and whether those that are as old can.
+
+        Returns:
+            Whether it can; otherwise it was closed.
+        """
+        if isinstance(error, UnreplicatedWriteError):
+            return True
+        if session.is_lost_by(error):
+            session.driver.terminate()
+            self._distrust(session)
+            return False
+        if isinstance(error, asyncpg.PostgresError) and not session.driver.is_in_transaction():
+            return True  # the server answered with an error and is ready for the next statement
+        if not await say_goodbye(session.driver):
             # Cancelled or timed out, and the server does not even answer that: its machine is gone, or the way to
             # it. The pool's other connections would each hang as long.
             self._distrust(session)
+        return False
 
     def _distrust(self, session: Session) -> None:
         """Use no connection again that was opened before now."""
@@ -290,9 +325,9 @@ def _session_of(info: dict[Any, Any], driver: Driver) -> Session:
     return session
 
 
-async def _abandon(connection: AsyncConnection, driver: Driver) -> bool:
+async def say_goodbye(driver: Driver) -> bool:
     """
-    Close a connection whose statement was given up: an answer, or a cancel request, may still be on its way.
+    Close a connection: a statement of it may have been given up, and an answer or a cancel request be on its way.
 
     Returns:
         Whether the server took part in it within `_GOODBYE_S`; it is closed in any case.
@@ -305,7 +340,7 @@ async def _abandon(connection: AsyncConnection, driver: Driver) -> bool:
         await asyncio.wait({goodbye}, timeout=_GOODBYE_S)
         return goodbye.done() and not goodbye.cancelled() and goodbye.exception() is None
     finally:
-        _drop(connection, driver)
+        driver.terminate()  # nothing happens to one that is closed
         goodbye.cancel()
 
 

@@ -22,12 +22,13 @@ from tenure.store import (
     check_owner,
     check_ttl_ms,
 )
-from tenure_postgres.errors import TokensExhaustedError
+from tenure_postgres.lanes import Lanes
 from tenure_postgres.lock_table import LOCKS
 from tenure_postgres.startup_check import check_server
 from tenure_postgres.statements import DEFAULT_TABLE, LockStatements
 from tenure_postgres.store_engine import StoreEngine
 from tenure_postgres.table import table_name_of
+from tenure_postgres.wakeups import Wakeups
 
 __all__ = ["PostgresLockStore"]
 
@@ -46,14 +47,14 @@ class PostgresLockStore:
     """
     Locks in a table of the application's own PostgreSQL database.
 
-    Each method is one statement in a transaction of its own, at READ COMMITTED, on a connection of the engine's
-    pool. The server's clock decides what is expired. The table is created by the application's migrations
-    (`LockMixin`, `lock_table`, `create_schema_sql`), never by the store.
+    Each method is one statement in a transaction of its own, at READ COMMITTED. Calls that come together travel
+    together, on two connections that the engine makes for the store alone (`lane.py`); what has to wait for a row, or
+    only looks, takes one of the engine's pool. The server's clock decides what is expired. The table is created by
+    the application's migrations (`LockMixin`, `lock_table`, `create_schema_sql`), never by the store.
 
     Args:
-        engine: An engine on asyncpg. Its settings for isolation and transactions do not matter; its pool does: a
-            call that waits for a connection is a renewal that comes late. `create_lock_engine` makes a small one
-            for locks alone.
+        engine: An engine on asyncpg. Its settings for isolation and transactions do not matter, and a pool that the
+            application keeps busy delays no renewal. The store's connections end with it, or with `aclose()`.
         table: The table's name, or the `Table` or mapped class of it.
         schema: Its schema, or None for the one that the connections' search path finds it in.
         lock_timeout: How long a call may wait for another session's lock on the row, at most half a minute. Longer
@@ -79,6 +80,8 @@ class PostgresLockStore:
         self.table = table_name_of(table, schema, LOCKS)
         self._sql = LockStatements.of(self.table)
         self._engine = StoreEngine(engine, lock_timeout=lock_timeout, owns_engine=owns_engine, opened_with="open_store")
+        self._lanes = Lanes(engine, self._engine, self._sql)
+        self._wakeups = Wakeups(engine, self._engine.connections, self.table)
 
     async def acquire(self, key: str, owner: str, ttl_ms: int) -> Acquired | Held:
         """
@@ -98,19 +101,14 @@ class PostgresLockStore:
         check_key(key)
         check_owner(owner)
         check_ttl_ms(ttl_ms)
-        [row] = await self._engine.run(self._sql.acquire, key, owner, ttl_ms, self._engine.lock_timeout)
-        if row["token"] is not None:
-            return Acquired(row["token"], row["after"])
-        if row["expires_in_ms"] is None and row["exhausted"]:
-            raise TokensExhaustedError
-        return Held(row["expires_in_ms"])
+        return await self._lanes.acquire(key, owner, ttl_ms)
 
     async def renew(self, key: str, owner: str, ttl_ms: int) -> bool:
         """Move the expiry of *key* to *ttl_ms* from now, if *owner* still holds it. Raises as `acquire`."""
         check_key(key)
         check_owner(owner)
         check_ttl_ms(ttl_ms)
-        return bool(await self._engine.run(self._sql.renew, key, owner, ttl_ms, self._engine.lock_timeout))
+        return await self._lanes.renew(key, owner, ttl_ms)
 
     async def renew_many(self, claims: Sequence[Claim]) -> Sequence[bool | None]:
         """
@@ -125,19 +123,29 @@ class PostgresLockStore:
             check_ttl_ms(claim.ttl_ms)
         if not claims:
             return []
-        rows = await self._engine.run(
-            self._sql.renew_many,
-            [claim.key for claim in claims],
-            [claim.owner for claim in claims],
-            [claim.ttl_ms for claim in claims],
-        )
-        return [row["renewed"] for row in rows]
+        return await self._lanes.renew_many(claims)
 
     async def release(self, key: str, owner: str) -> bool:
         """Give *key* back, if *owner* still holds it. Its row stays, with its token. Raises as `acquire`."""
         check_key(key)
         check_owner(owner)
-        return bool(await self._engine.run(self._sql.release, key, owner, self._engine.lock_timeout))
+        return await self._lanes.release(key, owner)
+
+    async def released(self, key: str) -> None:
+        """
+        Return at the next release of *key*, or any time before it; cancelled, it leaves no trace.
+
+        The first call opens a connection of the engine, outside its pool, that listens until nobody has waited for a
+        minute. Where there can be none (a pooler in transaction mode, a server that is away), it returns after about
+        a second, and the waiter polls.
+
+        Raises:
+            ConfigurationError: The key is outside the rules.
+            LeaseStateError: The store is closed.
+        """
+        check_key(key)
+        self._engine.refuse_closed()
+        await self._wakeups.released(key)
 
     async def list_locks(self, prefix: str = "") -> Sequence[LockRecord]:
         """List the live locks whose key begins with *prefix*, sorted by the bytes of their keys."""
@@ -177,7 +185,10 @@ class PostgresLockStore:
         return await check_server(self._engine.connections, self.table, LOCKS)
 
     async def aclose(self) -> None:
-        """Close what the store opened itself: its engine, where it owns it. May be called again."""
+        """Close what the store opened itself: its connections, and its engine where it owns it. May be called again."""
+        self._engine.close()
+        await self._wakeups.aclose()
+        await self._lanes.aclose()
         await self._engine.aclose()
 
     async def __aenter__(self) -> Self:

@@ -64,9 +64,11 @@ class LockStatements:
     """The statements of one locks table; see the files in `sql/locks/` for what each prevents."""
 
     acquire: str
+    acquire_many: str
     renew: str
     renew_many: str
     release: str
+    release_many: str
     list_locks: str
     prune: str
 

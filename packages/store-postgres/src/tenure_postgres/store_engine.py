@@ -31,6 +31,7 @@ class StoreEngine:
     Attributes:
         connections: The engine's connections.
         lock_timeout: As a setting of PostgreSQL.
+        lock_timeout_ms: In milliseconds.
 
     Raises:
         ConfigurationError: The engine is not asyncpg's, or the time-out is out of range.
@@ -38,11 +39,13 @@ class StoreEngine:
 
     def __init__(self, engine: AsyncEngine, *, lock_timeout: Duration, owns_engine: bool, opened_with: str) -> None:
         self.connections = Connections(engine)
-        self.lock_timeout = _lock_timeout_text(lock_timeout)
+        self.lock_timeout_ms = _lock_timeout_ms(lock_timeout)
+        self.lock_timeout = f"{self.lock_timeout_ms}ms"
         self._engine = engine
         self._owns_engine = owns_engine
         self._opened_with = opened_with
         self._closed = False
+        self._disposed = False
 
     async def run(self, statement: str, *arguments: Any) -> Rows:
         """Run one statement, as `Connections.run`, unless the store is closed."""
@@ -51,9 +54,13 @@ class StoreEngine:
 
     async def aclose(self) -> None:
         """Dispose the engine, where it is the store's own. May be called again."""
-        if self._owns_engine and not self._closed:
-            self._closed = True
+        if self._owns_engine and not self._disposed:
+            self._closed = self._disposed = True
             await self._engine.dispose()
+
+    def close(self) -> None:
+        """Refuse calls from now on, where `aclose` will dispose the engine."""
+        self._closed = self._owns_engine
 
     def refuse_closed(self) -> None:
         """
@@ -67,11 +74,11 @@ class StoreEngine:
             raise LeaseStateError(f"The store is closed: open a new one with {self._opened_with}().")
 
 
-def _lock_timeout_text(lock_timeout: Duration) -> str:
+def _lock_timeout_ms(lock_timeout: Duration) -> int:
     milliseconds = to_ms(lock_timeout, name="lock_timeout")
     if milliseconds > _LONGEST_LOCK_TIMEOUT_MS:
         raise ConfigurationError(
             f"lock_timeout is {lock_timeout!r}: it may be half a minute at most. A call that waits longer is a "
             "renewal that comes too late."
         )
-    return f"{milliseconds}ms"
+    return milliseconds

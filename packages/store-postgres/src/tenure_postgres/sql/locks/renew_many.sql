@@ -1,31 +1,37 @@
 -- Prevents: one row that another session has locked stops the renewal of every other lock.
 --
--- Rows are locked in the order of their keys and those that somebody else has locked are skipped: this statement
--- waits for nobody, so it can neither hang nor be part of a deadlock. A claim whose row was skipped is answered with
--- null ("cannot tell"); one whose row was not its owner's live lock when the statement began, with false.
-WITH claim AS MATERIALIZED (
-    SELECT key, owner, ttl_ms, place
-    FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS given (key, owner, ttl_ms, place)
-),
-own AS MATERIALIZED (
-    SELECT lock.key, claim.ttl_ms, claim.place
-    FROM claim JOIN tenure_locks AS lock ON lock.key = claim.key
-    WHERE lock.owner = claim.owner AND lock.expires_at > clock_timestamp()
-    ORDER BY lock.key
-    FOR NO KEY UPDATE OF lock SKIP LOCKED
+-- Rows that somebody else has locked are skipped: this statement waits for nobody, so it can neither hang nor be part of
+-- a deadlock. Its answer is one row: the places of the claims that were renewed, and of those whose row was not their
+-- owner's live lock when the statement began, which are refused. A claim that is in neither had its row skipped: this
+-- statement cannot tell. "lock.token >= 0 OR ..." and LIMIT are for the planner, as in acquire_many.sql.
+WITH own AS MATERIALIZED (
+    SELECT claim.place, claim.key, claim.owner, claim.ttl_ms, lock.key AS locked
+    FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS claim (key, owner, ttl_ms, place)
+    LEFT JOIN LATERAL (
+        SELECT key
+        FROM tenure_locks AS lock
+        WHERE lock.key = claim.key AND lock.owner = claim.owner AND lock.expires_at > clock_timestamp()
+          AND (lock.token >= 0 OR lock.key @@ lock.key AND lock.key @@ lock.owner AND lock.owner @@ lock.key
+               AND lock.owner @@ lock.owner AND lock.key @@ lock.after AND lock.after @@ lock.key)
+        FOR NO KEY UPDATE OF lock SKIP LOCKED
+    ) AS lock ON true
+    LIMIT (SELECT 1000000)
 ),
 renewed AS (
     UPDATE tenure_locks AS lock
     SET expires_at = clock_timestamp() + own.ttl_ms * interval '1 millisecond'
     FROM own
-    WHERE lock.key = own.key
+    WHERE lock.key = own.locked
+      AND (lock.token >= 0 OR lock.key @@ lock.key AND lock.key @@ lock.owner AND lock.owner @@ lock.key
+               AND lock.owner @@ lock.owner AND lock.key @@ lock.after AND lock.after @@ lock.key)
     RETURNING own.place
 )
-SELECT CASE WHEN renewed.place IS NOT NULL THEN true
-            WHEN seen.key IS NULL THEN false
-       END AS renewed
-FROM claim
-LEFT JOIN renewed ON renewed.place = claim.place
-LEFT JOIN tenure_locks AS seen
-       ON seen.key = claim.key AND seen.owner = claim.owner AND seen.expires_at > clock_timestamp()
-ORDER BY claim.place;
+SELECT (SELECT array_agg(place) FROM renewed) AS done,
+       (SELECT array_agg(place) FROM own
+        WHERE locked IS NULL
+          AND NOT EXISTS (SELECT FROM tenure_locks AS lock
+                          WHERE lock.key = own.key AND lock.owner = own.owner
+                            AND lock.expires_at > clock_timestamp()
+                            AND (lock.token >= 0 OR lock.key @@ lock.key AND lock.key @@ lock.owner AND lock.owner @@ lock.key
+               AND lock.owner @@ lock.owner AND lock.key @@ lock.after AND lock.after @@ lock.key)
+                          OFFSET 0)) AS refused;
