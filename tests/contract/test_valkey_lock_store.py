@@ -8,7 +8,7 @@ import glide
 import pytest
 import valkey.asyncio
 
-from tenure.store import ChecksServer, ListsLocks, RenewsMany
+from tenure.store import ChecksServer, ListsLocks, QueuesWaiters, RenewsMany
 from tenure.testing import Case, lock_store_contract, run_all
 from tenure_testbed import RedisServer, ValkeyCluster, ValkeySentinel, ValkeyServer
 from tenure_valkey import (
@@ -20,7 +20,7 @@ from tenure_valkey import (
     open_valkey_store,
 )
 
-CAPABILITIES = (RenewsMany, ListsLocks, ChecksServer)
+CAPABILITIES = (RenewsMany, ListsLocks, ChecksServer, QueuesWaiters)
 CLIENTS = ["glide", "redis"]
 
 Granted = Callable[[str], list[str]]

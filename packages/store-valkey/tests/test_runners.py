@@ -54,12 +54,13 @@ def test_the_client_that_is_made_for_locks_has_nothing_to_warn_of(url: str) -> N
     ("options", "says"),
     [
         ({"socket_timeout": None, "retry": ONCE, "maint_notifications_config": QUIET}, ["no socket_timeout"]),
-        ({}, ["up to 10 times"]),
-        ({"retry": Retry(NoBackoff(), 1)}, ["up to 1 times"]),
-        ({"retry": ONCE}, ["maintenance notifications"]),
+        ({}, ["to connect up to 10 times"]),
+        ({"retry": Retry(NoBackoff(), 1)}, ["to connect up to 1 times"]),
+        ({"retry": ONCE}, []),
         ({"retry": ONCE, "protocol": 2}, []),
-        ({"retry": ONCE, "maint_notifications_config": QUIET, "max_connections": 4}, ["4 connections"]),
-        ({"socket_timeout": None}, ["no socket_timeout", "up to 10 times"]),
+        ({"retry": ONCE, "max_connections": 3}, ["3 connections"]),
+        ({"retry": ONCE, "max_connections": 4}, []),
+        ({"socket_timeout": None}, ["to connect up to 10 times", "no socket_timeout"]),
     ],
 )
 def test_dangerous_settings_of_redis_py_are_warned_of(options: dict[str, Any], says: list[str]) -> None:
@@ -153,8 +154,8 @@ async def glide_client(server: ValkeyServer, **options: Any) -> glide.GlideClien
         ({}, ["250 ms"]),
         ({"request_timeout": 0}, ["250 ms"]),
         ({"request_timeout": 499}, ["499 ms"]),
-        ({"request_timeout": 2000, "inflight_requests_limit": 50}, ["limit is 50"]),
-        ({"request_timeout": 2000, "inflight_requests_limit": 100}, []),
+        ({"request_timeout": 2000, "inflight_requests_limit": 19}, ["limit is 19"]),
+        ({"request_timeout": 2000, "inflight_requests_limit": 20}, []),
     ],
 )
 async def test_dangerous_settings_of_glide_are_warned_of(
@@ -284,6 +285,7 @@ async def test_a_call_that_was_cancelled_ends_no_sooner_than_glide_is_done_with_
     """A release that is sent behind a cancelled acquire comes after it, and frees what it took."""
     client = await glide_client(own_valkey, request_timeout=10_000)
     store = ValkeyLockStore(GlideRunner(client), prefix=f"{secrets.token_hex(4)}:")
+    await store.acquire("warm", owner(), 1000)  # who gave up is not sent again, where the script was not known
     own_valkey.execute("CLIENT", "PAUSE", "1000", "WRITE")
     holder = owner()
     acquiring = asyncio.create_task(store.acquire("job", holder, 60_000))
@@ -462,8 +464,11 @@ async def test_a_runner_of_one_method_bears_the_contract(valkey_server: ValkeySe
     cases = [
         case
         for case in lock_store_contract(lambda: ValkeyLockStore(runner), concurrent=16, rounds=3, ttl_ms=1000)
-        if case.capability is None or "List" not in case.capability.__name__
+        # It neither looks for keys nor listens.
+        if case.capability is None or case.capability.__name__ in ("RenewsMany", "Checks")
     ]
     assert len(cases) > 60
-    await run_all(cases)
-    runner.close()
+    try:
+        await run_all(cases)
+    finally:
+        runner.close()

@@ -11,8 +11,8 @@ from tenure_testbed.pytest_plugin import or_skip
 from tenure_testbed.valkey_pair import ValkeyPair
 from tenure_valkey import Script, UnreadableReplyError, ValkeyLockStore
 
-COMMANDS = ("get", "set", "pttl", "pexpire", "pexpireat", "time", "info")
-RIGHTS = ("~locks:*", "+evalsha", "+eval", "+script|load", *(f"+{command}" for command in COMMANDS))
+COMMANDS = ("get", "set", "pttl", "pexpire", "pexpireat", "time", "info", "publish", "subscribe")
+RIGHTS = ("~locks:*", "&locks:*", "+evalsha", "+eval", "+script|load", *(f"+{command}" for command in COMMANDS))
 OpenStore = Callable[..., ValkeyLockStore]
 
 
@@ -68,12 +68,38 @@ async def test_each_other_right_that_is_missing_is_named(as_user: Any, right: st
     assert right.upper() in found["rights"].message
 
 
+@pytest.mark.parametrize("right", ["publish", "subscribe", "&locks:*"])
+async def test_channels_that_are_refused_are_found_and_not_fatal(as_user: Any, right: str) -> None:
+    store = as_user(right if right.startswith("&") else f"+{right}")
+    found = await findings(store)
+    assert list(found) == ["channels-refused"]
+    assert not found["channels-refused"].fatal
+    assert ("PUBLISH" in found["channels-refused"].message) == (right != "subscribe")
+    assert "&locks:* " in found["channels-refused"].remedy
+    async with Locks(store, ttl=30):
+        pass
+
+
+async def test_sharded_channels_that_are_refused_are_found(
+    valkey_cluster: ValkeyCluster, open_store: OpenStore, client: str
+) -> None:
+    enough = ("+cluster|slots", "+command", "+ping", "+client|setname")
+    for given, codes in (
+        (("+publish", "+subscribe"), ["channels-refused"]),
+        (("+spublish", "+ssubscribe", "+sunsubscribe"), []),
+    ):
+        valkey_cluster.add_user("shop", "secret", *RIGHTS[:-2], *enough, *given)
+        store = open_store(valkey_cluster.url().replace("://", "://shop:secret@"), client=client)
+        assert list(await findings(store)) == codes
+
+
 async def test_a_prefix_outside_the_user_s_keys_is_found(
     valkey_server: ValkeyServer, valkey_url: str, open_store: OpenStore
 ) -> None:
     valkey_server.add_user("shop", "secret", *RIGHTS)
     found = await findings(open_store(valkey_server.url(user="shop"), client="redis", prefix="other:"))
     assert "GET, PEXPIRE, PEXPIREAT, PTTL, SET on keys that begin with 'other:'" in found["rights"].message
+    assert list(found) == ["rights", "channels-refused"]
 
 
 async def test_what_info_would_tell_is_unknown_without_the_right_to_it(as_user: Any) -> None:

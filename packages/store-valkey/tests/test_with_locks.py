@@ -1,10 +1,12 @@
 """The engine on this store: leases that are kept, a takeover after a crash, an election that is handed over."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 from tenure import LeaderElection, Lease, Locks
 from tenure.errors import LossReason
+from tenure_testbed import ValkeyServer
 
 
 async def test_leases_are_kept_for_as_long_as_their_holder_is_up(valkey_url: str, open_store: Any, client: str) -> None:
@@ -65,3 +67,33 @@ async def test_an_election_is_handed_over(valkey_url: str, open_store: Any, clie
                 async with asyncio.timeout(10):
                     await handed_over.wait()
     assert led == ["one", "two"]
+
+
+async def test_a_release_hands_the_lock_to_the_instance_that_waited_longest(
+    valkey_url: str, valkey_server: ValkeyServer, open_store: Any, client: str, until: Any
+) -> None:
+    """Without a poll of theirs: each stands in the queue on the server, and is told."""
+
+    def waiting() -> int:
+        return str(valkey_server.execute("GET", "locks:{job}")).count("\0\0")
+
+    async with contextlib.AsyncExitStack() as stack:
+        holder, *others = [
+            await stack.enter_async_context(Locks(open_store(valkey_url, client=client), ttl=30, instance=name))
+            for name in ("one", "two", "three")
+        ]
+        lease = await holder.acquire("job")
+        waiters = []
+        for place, locks in enumerate(others, 1):
+            waiters.append(asyncio.create_task(locks.acquire("job", wait=30)))
+            await until(lambda expected=place: waiting() == expected, "the waiter to have its place")
+        tokens = [lease.token]
+        for waiter in waiters:
+            assert await lease.release()
+            lease = await waiter
+            assert lease.after == "released"
+            assert lease.held
+            tokens.append(lease.token)
+        assert tokens == sorted(set(tokens))
+        assert await lease.release()
+    assert waiting() == 0

@@ -14,6 +14,7 @@ from tenure_valkey.opening import open_valkey_idempotency_store, open_valkey_sto
 from tenure_valkey.redis import RedisRunner
 from tenure_valkey.redis_client import create_redis_client
 from tenure_valkey.runner import FindsKeys, RunsMany, RunsOnPrimaries, Script, ScriptRunner
+from tenure_valkey.subscriptions import Subscriber, Subscribes
 
 __all__ = [
     "ClientSettingsWarning",
@@ -25,6 +26,8 @@ __all__ = [
     "RunsOnPrimaries",
     "Script",
     "ScriptRunner",
+    "Subscriber",
+    "Subscribes",
     "TokensExhaustedError",
     "UnreadableReplyError",
     "ValkeyIdempotencyStore",

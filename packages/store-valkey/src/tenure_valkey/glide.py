@@ -1,15 +1,19 @@
 """The runner over valkey-glide's asyncio clients."""
 
 import asyncio
-import atexit
 import sys
 import warnings
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 from tenure.errors import ConfigurationError, LeaseStateError
 from tenure_valkey.errors import ClientSettingsWarning
+from tenure_valkey.glide_batches import Batches, glide_script
+from tenure_valkey.glide_cluster import ClusterLines
+from tenure_valkey.glide_subscriber import GlideSubscriber, make_glide_subscriber
+from tenure_valkey.group import Line, Pending, ask_all
 from tenure_valkey.runner import Call, Script
+from tenure_valkey.subscriptions import Heard
 
 __all__ = ["GlideRunner"]
 
@@ -21,11 +25,11 @@ _SHORT_TIMEOUT_MS: Final = 500
 """Below it a failover, or a server that forks to save, looks like one that does not answer."""
 
 _DEFAULT_IN_FLIGHT: Final = 1000
-_FEW_IN_FLIGHT: Final = 100
-"""Below it a few dozen calls at once are refused: a script that a server has not seen counts twice."""
+_FEW_IN_FLIGHT: Final = 20
+"""Below it the store, with two groups to a node, and the application refuse each other's requests."""
 
-_SHARE: Final = 4
-"""Many renewals take a quarter of the client's requests in flight at a time: the rest is for everybody else."""
+_ABREAST: Final = 2
+"""A batch takes a while to get to glide's threads and back; meanwhile the next one may be on its way."""
 
 
 @final
@@ -33,8 +37,8 @@ class GlideRunner:
     """
     Runs the store's scripts through a `GlideClient` or a `GlideClusterClient`.
 
-    All calls share the client's connection to a node, so any number of them travel together. The client stays the
-    caller's: the runner opens and closes nothing.
+    A call that is alone goes at once; what comes while two groups are under way to its node travels in the next. The
+    client stays the caller's: the runner opens and closes nothing.
 
     Args:
         client: The client, made by `create()` in the event loop that uses it.
@@ -56,53 +60,22 @@ class GlideRunner:
         # glide keeps it to itself; a client of another loop hangs for ever once its own loop has closed.
         self._loop = getattr(client, "_loop", None)
         limit = client.config.inflight_requests_limit or _DEFAULT_IN_FLIGHT
-        self._together = max(1, limit // _SHARE)
-        # glide refuses the call that is one too many; here it waits in line. Less than half of the limit: a script that
-        # a server has not seen counts twice, and a call counts on for a moment after its answer.
-        self._line = asyncio.Semaphore(max(1, limit * 2 // 5))
-        self._calls: set[asyncio.Task[Any]] = set()
+        # glide refuses the request that is one too many. A script that a server has not seen counts twice.
+        abreast = _ABREAST if limit >= _FEW_IN_FLIGHT else 1
+        self._lines: ClusterLines | None = None
+        if self.is_cluster:
+            self._lines = ClusterLines(client, abreast=abreast, alone=max(1, limit * 2 // 5))
+        self._line = Line(Batches(client, is_cluster=False), abreast=abreast)
 
-    async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
+    def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Coroutine[Any, Any, Any]:
         """Run *script*: glide loads it where the server has not seen it, and EVAL brings it where that was in vain."""
         self._refuse_other_loop()
-        await self._line.acquire()
-        # A task of its own: glide goes on with a call that was cancelled, and counts it until it has the answer.
-        call = asyncio.get_running_loop().create_task(self._invoke(script, keys, args))
-        self._calls.add(call)
-        call.add_done_callback(self._answered)
-        try:
-            return await asyncio.shield(call)
-        except asyncio.CancelledError:
-            # So it ends here when it ends there, within the client's time-out: a release that is sent behind it would
-            # come before it otherwise, and free nothing. Whoever cancels twice does not wait.
-            await asyncio.wait([call])
-            raise
-
-    async def _invoke(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        try:
-            return await self._client.invoke_script(_glide_script(script), keys=list(keys), args=list(args))
-        except Exception as error:
-            # glide loads a script once and asks again. Where it was flushed in between, too, its text goes along.
-            if not _is_noscript(error):
-                raise
-        return await self._client.custom_command(["EVAL", script.source, str(len(keys)), *keys, *args])
-
-    def _answered(self, call: "asyncio.Task[Any]") -> None:
-        self._calls.discard(call)
-        self._line.release()
-        if not call.cancelled():
-            call.exception()  # looked at here: whoever asked may have left
+        return self._line_of(keys).ask(Pending(script, keys, args))
 
     async def run_many(self, script: Script, calls: Sequence[Call]) -> Sequence[Any]:
-        """Run *script* once for each of *calls*, a share of the client's requests at a time."""
-        replies: list[Any] = []
-        for start in range(0, len(calls), self._together):
-            together = (self.run(script, keys, args) for keys, args in calls[start : start + self._together])
-            replies.extend(await asyncio.gather(*together, return_exceptions=True))
-        for reply in replies:
-            if isinstance(reply, BaseException) and not isinstance(reply, Exception):
-                raise reply
-        return replies
+        """Run *script* once for each of *calls*; exceptions stand in their call's place."""
+        self._refuse_other_loop()
+        return await ask_all((self._line_of(keys), Pending(script, keys, args)) for keys, args in calls)
 
     async def run_on_primaries(self, script: Script, args: Sequence[bytes]) -> Mapping[str, Any]:
         """Run *script*, which has no keys, on each primary."""
@@ -111,7 +84,7 @@ class GlideRunner:
             return {"the server": await self.run(script, (), args)}
         from glide import AllPrimaries
 
-        replies = await self._client.invoke_script_route(_glide_script(script), args=list(args), route=AllPrimaries())
+        replies = await self._client.invoke_script_route(glide_script(script), args=list(args), route=AllPrimaries())
         # A cluster of one primary gives its reply alone.
         if not isinstance(replies, Mapping):
             return {"the server": replies}
@@ -135,8 +108,16 @@ class GlideRunner:
             if cursor == b"0":
                 return
 
+    async def subscriber(self, heard: Heard) -> GlideSubscriber | None:
+        """Return a subscriber, on a client of its own with the settings of this one."""
+        self._refuse_other_loop()
+        return make_glide_subscriber(self._client, heard)
+
     def __repr__(self) -> str:
         return f"GlideRunner({type(self._client).__name__})"
+
+    def _line_of(self, keys: Sequence[bytes]) -> Line:
+        return self._line if self._lines is None else self._lines.line_of(keys)
 
     def _refuse_other_loop(self) -> None:
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
@@ -144,26 +125,6 @@ class GlideRunner:
                 "The glide client belongs to another event loop, and would never answer in this one. Create it in the "
                 "loop that uses it."
             )
-
-
-_scripts: dict[str, Any] = {}
-
-# While the interpreter is whole: glide's scripts free something when they go, and complain if they go after it.
-atexit.register(_scripts.clear)
-
-
-def _glide_script(script: Script) -> Any:
-    """Return glide's form of *script*, kept for good: glide forgets the text of one that is dropped while it runs."""
-    if script.sha1 not in _scripts:
-        from glide import Script as GlideScript
-
-        _scripts[script.sha1] = GlideScript(script.source)  # type: ignore[no-untyped-call]  # glide's has no types
-    return _scripts[script.sha1]
-
-
-def _is_noscript(error: Exception) -> bool:
-    # glide has one error for everything that a server says, and its text for the rest.
-    return type(error).__name__ == "RequestError" and ("NoScriptError" in str(error) or "NOSCRIPT" in str(error))
 
 
 def _refuse_unusable(client: Any) -> bool:
@@ -196,6 +157,6 @@ def _dangers(config: Any) -> Iterator[str]:
     limit = config.inflight_requests_limit or _DEFAULT_IN_FLIGHT
     if limit < _FEW_IN_FLIGHT:
         yield (
-            f"The client's inflight_requests_limit is {limit}: calls beyond it are refused, and a script that a server "
-            f"has not seen counts twice. Leave it at its default, or set {_FEW_IN_FLIGHT} or more."
+            f"The client's inflight_requests_limit is {limit}: requests beyond it are refused, and a script that a "
+            f"server has not seen counts twice. Leave it at its default, or set {_FEW_IN_FLIGHT} or more."
         )

@@ -23,9 +23,11 @@ from tenure.store import (
     check_owner,
     check_ttl_ms,
 )
+from tenure_valkey.channels import Channels
 from tenure_valkey.errors import ForeignValueError, TokensExhaustedError, UnreadableReplyError
 from tenure_valkey.keys import DEFAULT_PREFIX, Keys
 from tenure_valkey.lifetime import Lifetime
+from tenure_valkey.places import Places
 from tenure_valkey.runner import Call, FindsKeys, RunsMany, Script, ScriptRunner, check_runner, read_script
 from tenure_valkey.startup_check import Needs, check_server
 
@@ -83,6 +85,8 @@ class ValkeyLockStore:
         self._retention = _number(to_ms(fence_retention, name="fence_retention"))
         self._runner = runner
         self._lifetime = Lifetime(runner, owned=owns_runner, opened_with="open_store")
+        self._places = Places()
+        self._channels = Channels(runner, prefix, self._places.heard)
 
     @property
     def prefix(self) -> str:
@@ -109,7 +113,45 @@ class ValkeyLockStore:
         check_owner(owner)
         check_ttl_ms(ttl_ms)
         keys = (self._keys.lock(key), self._keys.fence(key))
-        return _read_acquired(await self._run(_ACQUIRE, keys, (owner.encode(), _number(ttl_ms), self._retention)))
+        reply = await self._run(_ACQUIRE, keys, (owner.encode(), _number(ttl_ms), self._retention))
+        return _read_acquired(reply)
+
+    async def acquire_queued(self, key: str, owner: str, ttl_ms: int, place_ms: int) -> Acquired | Held:
+        """
+        Take *key* as `acquire` does; where another owner holds it, stand in its queue.
+
+        The queue is part of the lock, and ends with it: when the lock expires, those who waited ask again. The first
+        wait of a store in a while (in a cluster, for a key) opens the channel on which grants are heard of.
+
+        Returns:
+            `Acquired`, or `Held`. Its owner stands in the queue, unless the server is full, the queue is (some
+            thousand places), the server may not be listened to, or the channel is not open yet.
+
+        Raises:
+            ConfigurationError: The key, owner, ttl or place is outside the rules; nothing was sent.
+            Exception: As `acquire`.
+        """
+        check_key(key)
+        check_owner(owner)
+        check_ttl_ms(ttl_ms)
+        check_ttl_ms(place_ms)
+        self._lifetime.refuse_closed()
+        lock = self._keys.lock(key)
+        channel = self._channels.ready(lock) or await self._channels.open(lock, ttl_ms / 2000)
+        if channel is None:
+            return await self.acquire(key, owner, ttl_ms)
+        return await self._queue(key, owner, ttl_ms, place_ms, channel)
+
+    async def granted(self, key: str, owner: str) -> Acquired:
+        """
+        Return when a release has granted *key* to *owner*, who stands in its queue.
+
+        One connection a store hears of all of its grants (in a cluster, one to each primary). A message that is lost,
+        or an owner without a place, is never told: it polls.
+        """
+        check_key(key)
+        check_owner(owner)
+        return Acquired(await self._places.granted(self._keys.lock(key), owner.encode()), "released")
 
     async def renew(self, key: str, owner: str, ttl_ms: int) -> bool:
         """Move the expiry of *key* to *ttl_ms* from now, if *owner* still holds it. Raises as `acquire`."""
@@ -145,13 +187,25 @@ class ValkeyLockStore:
         return answers
 
     async def release(self, key: str, owner: str) -> bool:
-        """Give *key* back, if *owner* still holds it. Its token is kept. Raises as `acquire`."""
+        """
+        Give *key* back, if *owner* still holds it: to the one who waited longest, or to nobody. Its token is kept.
+
+        An owner that stands in the key's queue leaves it. Raises as `acquire`.
+        """
         check_key(key)
         check_owner(owner)
-        reply = await self._run(_RELEASE, (self._keys.lock(key),), (owner.encode(), self._retention))
-        if type(reply) is not int or reply not in (0, 1):
-            raise UnreadableReplyError(_RELEASE.name)
-        return reply == 1
+        lock = self._keys.lock(key)
+        self._places.leave(lock, owner.encode())
+        reply = await self._run(_RELEASE, (lock,), (owner.encode(), self._retention))
+        match reply:
+            case 0 | 1 if type(reply) is int:
+                return reply == 1
+            case [int(), int()]:
+                # From here, not from whoever was granted the lock: a floor is wanted above all where that one dies.
+                await self._keep_fences([(key, reply)])
+                return True
+            case _:
+                raise UnreadableReplyError(_RELEASE.name)
 
     async def list_locks(self, prefix: str = "") -> Sequence[LockRecord]:
         """
@@ -184,10 +238,11 @@ class ValkeyLockStore:
     async def check(self) -> Sequence[Finding]:
         """Look at every primary that the runner knows, without writing; see `tenure_valkey.startup_check`."""
         self._lifetime.refuse_closed()
-        return await check_server(self._runner, _needs(self._keys))
+        return await check_server(self._runner, _needs(self._keys, self._channels.commands()))
 
     async def aclose(self) -> None:
-        """Close what the store opened itself: its runner, where it owns it. May be called again."""
+        """Close where grants are heard of, and the runner where the store owns it. May be called again."""
+        await self._channels.aclose()
         await self._lifetime.aclose()
 
     async def __aenter__(self) -> Self:
@@ -199,6 +254,19 @@ class ValkeyLockStore:
 
     def __repr__(self) -> str:
         return f"ValkeyLockStore({self._runner!r}, prefix={self.prefix!r})"
+
+    async def _queue(self, key: str, owner: str, ttl_ms: int, place_ms: int, channel: bytes) -> Acquired | Held:
+        keys, asking = (self._keys.lock(key), self._keys.fence(key)), owner.encode()
+        args = (asking, _number(ttl_ms), self._retention, _number(place_ms), channel)
+        self._places.ask(keys[0], asking)
+        reply = await self._run(_ACQUIRE, keys, args)
+        match reply:
+            case [0, int(left), int(held_with)]:
+                self._places.taken(keys[0], asking, held_with)
+                return Held(left if left >= 0 else None)
+            case [1, *_]:
+                self._places.leave(keys[0], asking)
+        return _read_acquired(reply)
 
     def _renewal(self, claim: Claim) -> Call:
         check_key(claim.key)
@@ -240,7 +308,7 @@ class ValkeyLockStore:
             return error
 
 
-def _needs(keys: Keys) -> Needs:
+def _needs(keys: Keys, listening: tuple[tuple[bytes, ...], ...]) -> Needs:
     lock, fence = keys.lock(_NOBODY), keys.fence(_NOBODY)
     return Needs(
         prefix=keys.prefix,
@@ -257,6 +325,7 @@ def _needs(keys: Keys) -> Needs:
         ),
         unwritable="no lock can be acquired",
         evicted="a lock that is evicted is taken by another instance while its holder runs",
+        listening=listening,
     )
 
 

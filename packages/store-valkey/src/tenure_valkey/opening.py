@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, final
@@ -18,6 +18,7 @@ from tenure_valkey.lock_store import ValkeyLockStore
 from tenure_valkey.redis import RedisRunner
 from tenure_valkey.redis_client import redis_client_for
 from tenure_valkey.runner import Call, Script
+from tenure_valkey.subscriptions import Heard, Subscriber
 
 __all__ = ["open_valkey_idempotency_store", "open_valkey_store"]
 
@@ -106,6 +107,7 @@ class OwnRedis:
         self.run_many = self._runner.run_many
         self.run_on_primaries = self._runner.run_on_primaries
         self.find_keys = self._runner.find_keys
+        self.subscriber = self._runner.subscriber
 
     async def aclose(self) -> None:
         """Close the client."""
@@ -127,8 +129,11 @@ class LazyGlide:
         self._making = asyncio.Lock()
         self.is_cluster = address.mode == "cluster"
 
-    async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
+    def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Coroutine[Any, Any, Any]:
         """Run *script*, through a client that is made now if there is none."""
+        return self._make_and_run(script, keys, args) if self._runner is None else self._runner.run(script, keys, args)
+
+    async def _make_and_run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         return await (await self._made()).run(script, keys, args)
 
     async def run_many(self, script: Script, calls: Sequence[Call]) -> Sequence[Any]:
@@ -143,6 +148,10 @@ class LazyGlide:
         """Yield the names that fit *pattern*, in batches."""
         async for names in (await self._made()).find_keys(pattern):
             yield names
+
+    async def subscriber(self, heard: Heard) -> Subscriber | None:
+        """Return a subscriber, on a client of its own."""
+        return await (await self._made()).subscriber(heard)
 
     async def aclose(self) -> None:
         """Close the client, if one was made."""

@@ -9,7 +9,7 @@ from tenure_valkey.address import Address, parse_address
 __all__ = ["create_redis_client", "redis_client_for"]
 
 _MAX_CONNECTIONS: Final = 50
-"""As many calls are on their way at once; the runner has the others wait in line."""
+"""The store itself needs one to a node, and one more where calls are redirected; the rest is the application's."""
 
 
 def create_redis_client(
@@ -24,7 +24,7 @@ def create_redis_client(
     Args:
         url: As for `open_valkey_store`, without its options after `?`.
         timeout: How long connecting, and an answer, may each take.
-        max_connections: Connections at most, to a node. A call has one for its round trip.
+        max_connections: Connections at most, to a node. All calls of the stores on it share one.
         options: More arguments of redis-py's client, which win.
 
     Returns:
@@ -94,7 +94,10 @@ def _tls(address: Address) -> dict[str, Any]:
 
 
 def _without_maintenance_notifications() -> dict[str, Any]:
-    """With retries at 0 and these on, redis-py 7 and later do not notice that the server closed an idle connection."""
+    """
+    With retries at 0 and these on, redis-py 7 and later do not notice that the server closed an idle connection: the
+    stores do, and what else is asked on the client fails.
+    """
     try:
         from redis.maint_notifications import MaintNotificationsConfig
     except ImportError:

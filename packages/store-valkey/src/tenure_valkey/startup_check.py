@@ -32,21 +32,24 @@ class Needs:
         commands: The commands of its scripts, with their arguments, on keys inside the prefix that are nobody's.
         unwritable: What a replica, which takes no writes, makes impossible.
         evicted: What an eviction does.
+        listening: The commands by which waiters are told of releases; without them they poll.
     """
 
     prefix: str
     commands: tuple[tuple[bytes, ...], ...]
     unwritable: str
     evicted: str
+    listening: tuple[tuple[bytes, ...], ...] = ()
 
     def words(self) -> tuple[bytes, ...]:
         """The commands as arguments of the script: of each the number of its words, and the words."""
-        return tuple(word for command in self.commands for word in (b"%d" % len(command), *command))
+        return tuple(word for command in (*self.commands, *self.listening) for word in (b"%d" % len(command), *command))
 
     def rights(self) -> str:
         """The rules of a user who may do all of it, whichever the client."""
-        names = dict.fromkeys(command[0].decode().lower() for command in self.commands)
-        return " ".join((f"~{self.prefix}*", "+evalsha +eval +script|load", *(f"+{name}" for name in names), "+info"))
+        names = dict.fromkeys(command[0].decode().lower() for command in (*self.commands, *self.listening))
+        places = f"~{self.prefix}* &{self.prefix}*" if self.listening else f"~{self.prefix}*"
+        return " ".join((places, "+evalsha +eval +script|load", *(f"+{name}" for name in names), "+info"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,16 @@ def _said(what: str, places: Sequence[str], servers: int) -> str:
 
 def _look(reply: Any, needs: Needs, *, in_cluster: bool | None) -> Iterator[_Found]:
     missing, info = _read(reply)
-    yield from _rights(missing, needs)
+    channels = [command[0].decode() for command in needs.listening]
+    yield from _rights([command for command in missing if command not in channels], needs)
+    if refused := sorted(set(missing).intersection(channels)):
+        yield _Found(
+            "channels-refused",
+            fatal=False,
+            what=f"The user may not run {', '.join(refused)} on channels that begin with {needs.prefix!r}: nobody is "
+            "told of a release, and who waits for a lock polls.",
+            remedy=f"Grant it: ACL SETUSER <user> {needs.rights()} (README.md, rights, has the line of each client).",
+        )
     if info is None:
         yield _Found(
             "info-refused",

@@ -1,12 +1,18 @@
--- Prevents: two callers read "free" and both take the lock; a token that comes back after a failover or a flush.
+-- Prevents: two callers read "free" and both take the lock; a token that comes back after a failover or a flush; a
+-- lock that goes to whoever asks at the right moment, past those who have waited for it.
 --
--- KEYS  the lock, its fence                                          ARGV  owner, ttl in ms, fence retention in ms
--- Reply {1, token, after} granted    {0, ms left or -1} held    {-1} foreign lock    {-2} foreign fence    {-3} used up
+-- KEYS  the lock, its fence
+-- ARGV  owner, ttl in ms, fence retention in ms; and, of one who waits: ms until its place ends, its channel
+-- Reply {1, token, after} granted
+--       {0, ms left or -1} held    {0, ms left or -1, the holder's token} held, and the owner stands in the queue
+--       {-1} foreign lock    {-2} foreign fence    {-3} used up
 --       after: 0 unknown, 1 released, 2 expired
 --
 -- What is under the keys:
---   lock   "<token>:<after>:<owner>" while it is held, "<token>" once it was released, nothing once it expired
---   fence  "<token>", the key's last one
+--   lock   "<token>:<after>:<owner><queue>" while it is held, "<token>" once it was released, nothing once it expired
+--   queue  of each that waits, the longest first: NUL NUL owner NUL ttl in ms NUL end of its place in Unix ms NUL channel
+--   fence  "<token>", the key's last one, or the last but those that releases granted a moment ago
+-- No owner and no channel holds a NUL, and nothing in the queue is empty: two of them are where an entry begins.
 local value = redis.call('GET', KEYS[1])
 local owner, ttl, retention = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
@@ -19,17 +25,40 @@ end
 
 local last, ending = 0, 0
 if value then
-  local token, after, holder = string.match(value, '^([1-9]%d*):([012]):(.+)$')
+  local token, after, holder, queue = string.match(value, '^([1-9]%d*):([012]):([^%z]+)(.*)$')
   if holder == owner then
-    -- A reply was lost, or a driver sent the call twice: the same grant again. Nothing grows: a full server runs it.
+    -- A reply was lost, a driver sent the call twice, or a release granted it: the same grant again. No first write
+    -- that grows: a full server runs it.
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    redis.call('PEXPIRE', KEYS[2], fence_life(token))
+    local fence = redis.pcall('GET', KEYS[2])
+    if not fence or type(fence) == 'string' and string.match(fence, '^%d+$') and tonumber(fence) < tonumber(token) then
+      redis.call('SET', KEYS[2], token, 'PX', fence_life(token))
+    else
+      redis.call('PEXPIRE', KEYS[2], fence_life(token))
+    end
     return {1, tonumber(token), tonumber(after)}
   end
   if holder then
     local left = redis.call('PTTL', KEYS[1])
     -- One more: a key lives through the millisecond of its expiry, and a waiter that came back in it would be early.
-    return {0, left < 0 and -1 or left + 1}
+    left = left < 0 and -1 or left + 1
+    if ARGV[4] then
+      -- A place that the owner has stays where it is.
+      local until_ms = string.format('%.0f', math.floor(clock / 1000) + ARGV[4])
+      local entry = '\0\0' .. owner .. '\0' .. ARGV[2] .. '\0' .. until_ms .. '\0' .. ARGV[5]
+      local from, to = string.find(queue, '\0\0' .. owner .. '\0', 1, true)
+      if from then
+        local next_one = string.find(queue, '\0\0', to, true)
+        entry = string.sub(queue, 1, from - 1) .. entry .. (next_one and string.sub(queue, next_one) or '')
+        value = string.sub(value, 1, #value - #queue)
+      end
+      value = value .. entry
+      -- Some thousand places, for a renewal reads them all. A full server refuses to write, and then the owner polls.
+      if #value <= 131072 and not redis.pcall('SET', KEYS[1], value, 'KEEPTTL').err then
+        return {0, left, tonumber(token)}
+      end
+    end
+    return {0, left}
   end
   if not string.match(value, '^[1-9]%d*$') then
     return {-1}

@@ -10,7 +10,9 @@ if type(value) == 'table' then
   end
   return value
 end
-if not value or not string.match(value, '^[1-9]%d*:[012]:.+$') then
+-- Without the queue behind it: who waits holds nothing.
+local held = value and string.match(value, '^[1-9]%d*:[012]:[^%z]+')
+if not held then
   return nil
 end
-return {value, redis.call('PTTL', KEYS[1])}
+return {held, redis.call('PTTL', KEYS[1])}

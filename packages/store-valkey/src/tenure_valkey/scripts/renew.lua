@@ -9,7 +9,7 @@ local value = redis.call('GET', KEYS[1])
 if not value then
   return 0
 end
-local token, holder = string.match(value, '^([1-9]%d*):[012]:(.+)$')
+local token, holder = string.match(value, '^([1-9]%d*):[012]:([^%z]+)')
 if holder ~= ARGV[1] then
   return 0
 end
