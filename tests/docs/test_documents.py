@@ -240,6 +240,10 @@ def test_a_command_of_a_document_exists(words: tuple[str, ...], project: dict[st
         known = ("pip", "uv", "git", "psql", "docker")
         assert not command or command[0] in known, f"{command[0]} is not introduced anywhere"
         return
+    if command[2] == "--group":
+        groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
+        assert command[3] in groups, f"there is no group {command[3]!r}"
+        del command[2:4]
     name, *rest = command[2:]
     program = shutil.which(name, path=str(Path(sys.executable).parent))
     assert program is not None, f"uv run has no {name}"

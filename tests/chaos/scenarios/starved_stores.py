@@ -256,7 +256,7 @@ _POOL: Final = 5
 async def connections_are_taken(run: Run) -> None:
     """Fifty leases are renewed through an engine of their own, whatever the application does with its connections."""
     lost_in: dict[str, int] = {}
-    starved = stuck_lost = blocked = terminated = 0
+    starved = in_the_pool = stuck_lost = blocked = terminated = 0
     async with conducted(run, ttl_s=LONG_TTL_S, call_s=_LONG_CALL_S), backend("postgres") as found:
         application = create_async_engine(found.url, pool_size=_POOL, max_overflow=0)
         try:
@@ -266,7 +266,9 @@ async def connections_are_taken(run: Run) -> None:
                 async with holder:
                     leases = await side_by_side([holder.take(key) for key in keys])
                     works = [holder.work(lease) for lease in leases]
-                    starved += await _exhaust(run, application, number)
+                    lost, plain_lost = await _exhaust(run, application, number)
+                    starved += lost
+                    in_the_pool += plain_lost
                     _count(lost_in, "an exhausted pool", leases)
                     terminated += await _terminate(found.server)
                     _count(lost_in, "pg_terminate_backend", leases)
@@ -285,7 +287,8 @@ async def connections_are_taken(run: Run) -> None:
     others = lost_in["a row that a session holds"]
     run.zero("other leases lost beside a row that a session holds", others, of=(_MANY - 1) * run.n)
     run.zero("spells in which nothing was terminated", int(terminated == 0), of=run.n)
-    run.control("leases in the application's own pool are lost with it", failed=starved, of=_POOL * run.n)
+    run.zero("leases lost of a store on the application's own engine", starved, of=_POOL * run.n)
+    run.control("a lock that is renewed through the application's pool is lost with it", failed=in_the_pool, of=run.n)
     run.control("one UPDATE for all leases waits for the row that is held", failed=blocked, of=run.n)
 
 
@@ -303,18 +306,41 @@ async def _all_connections(engine: AsyncEngine) -> AsyncIterator[None]:
         yield
 
 
-async def _exhaust(run: Run, application: AsyncEngine, number: int) -> int:
-    """Take the application's connections for more than a ttl; returns how many leases in its pool were lost."""
+async def _exhaust(run: Run, application: AsyncEngine, number: int) -> tuple[int, int]:
+    """
+    Take the application's connections for more than a ttl.
+
+    Returns how many leases of a store on its engine were lost, and how many locks renewed through its pool.
+    """
     store = PostgresLockStore(application)
     peer = Peer(run, f"starved-{number}", store=store, ttl_s=LONG_TTL_S, call_s=_LONG_CALL_S)
+    plain = f"plain-{number}"
     async with peer:
         leases = [await peer.take(f"starved-{number}-{place}") for place in range(_POOL)]
+        await store.acquire(plain, _NOBODY, round(LONG_TTL_S * 1000))
+        renewing = asyncio.create_task(_renew_in_the_pool(application, plain))
         async with _all_connections(application):
             await asyncio.sleep(_SPELL_S)
             lost = sum(not lease.held for lease in leases)
+            plain_lost = int(not await store.renew(plain, _NOBODY, 1))
+        renewing.cancel()
+        await asyncio.wait([renewing])
         for lease in leases:
             await timed(lease.release())
-    return lost
+    await store.aclose()
+    return lost, plain_lost
+
+
+async def _renew_in_the_pool(application: AsyncEngine, key: str) -> None:
+    """Renew a lock as code does that asks the application's pool for a connection each time."""
+    renewal = text(
+        "UPDATE tenure_locks SET expires_at = clock_timestamp() + make_interval(secs => :ttl_s) "
+        "WHERE key = :key AND owner = :owner AND expires_at > clock_timestamp()"
+    )
+    while True:
+        await asyncio.sleep(LONG_TTL_S / 3)
+        async with application.begin() as connection:
+            await connection.execute(renewal, {"key": key, "owner": _NOBODY, "ttl_s": LONG_TTL_S})
 
 
 _TERMINATED_EVERY_S = LONG_TTL_S / 6

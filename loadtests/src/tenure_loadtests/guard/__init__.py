@@ -1,0 +1,1 @@
+"""The regression guard: tenure beside its floors for a minute, against ratios that are kept in a file."""

@@ -1,0 +1,1 @@
+"""The scenarios: each asks every contender the same question."""
