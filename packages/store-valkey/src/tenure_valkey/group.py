@@ -18,6 +18,12 @@ __all__ = ["CHUNK", "Carrier", "Line", "Pending", "ask_all"]
 CHUNK: Final = 128
 """Calls that somebody with a thousand of them puts in line at a time: whoever has one waits behind as many."""
 
+_FEWEST: Final = 32
+"""
+Of more calls than these that wait where several groups may be under way, each takes its share: while the server works
+on one, the client works on the next. All in one group, the two would take turns.
+"""
+
 _MOST_CALLS: Final = 512
 _MOST_BYTES: Final = 1 << 20
 """A group ends with the call that exceeds it: responses to be kept may be large, and are copied to be sent."""
@@ -193,7 +199,8 @@ class Line:
     def _take(self, trip: "_Trip") -> list[Pending]:
         waiting, size = self._calls, 0
         taken: list[Pending] = []
-        while waiting and len(taken) < self._most_calls and size < _MOST_BYTES:
+        most = min(self._most_calls, max(_FEWEST, -(-len(waiting) // self._abreast)))
+        while waiting and len(taken) < most and size < _MOST_BYTES:
             call = waiting.popleft()
             if not call.answer.done():
                 call.trip = trip

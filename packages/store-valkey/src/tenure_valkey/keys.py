@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 
 from tenure.errors import ConfigurationError
 
-__all__ = ["DEFAULT_PREFIX", "DEFAULT_RECORD_PREFIX", "Keys", "RecordKeys"]
+__all__ = ["DEFAULT_PREFIX", "DEFAULT_RECORD_PREFIX", "FENCE", "Keys", "RecordKeys"]
 
 DEFAULT_PREFIX = "locks:"
 DEFAULT_RECORD_PREFIX = "idem:"
+
+FENCE = b":fence"
+"""What the name of a fence has after that of its lock."""
 
 _MAX_PREFIX_LENGTH = 200
 """Characters. A prefix is sent and stored with every key."""
@@ -50,7 +53,7 @@ class Keys:
 
     def fence(self, key: str) -> bytes:
         """Where the last token of *key* lives."""
-        return self.lock(key) + b":fence"
+        return self.lock(key) + FENCE
 
     def pattern(self, beginning: str) -> bytes:
         """Return the glob by which SCAN finds the locks whose key begins with *beginning*, taken literally."""
@@ -96,6 +99,9 @@ class RecordKeys:
 
 
 def _escape(text: str) -> str:
+    # Hardly a key has one of them, and each call of the store comes by here.
+    if "%" not in text and "{" not in text and "}" not in text:
+        return text
     return re.sub("[%{}]", lambda found: _ESCAPES[found[0]], text)
 
 

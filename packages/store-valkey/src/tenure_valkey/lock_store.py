@@ -5,7 +5,7 @@ What each script prevents stands in its file under `scripts/`; how one gets to a
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, Literal, Self, final
 
 from tenure._durations import Duration, to_ms
@@ -25,7 +25,7 @@ from tenure.store import (
 )
 from tenure_valkey.channels import Channels
 from tenure_valkey.errors import ForeignValueError, TokensExhaustedError, UnreadableReplyError
-from tenure_valkey.keys import DEFAULT_PREFIX, Keys
+from tenure_valkey.keys import DEFAULT_PREFIX, FENCE, Keys
 from tenure_valkey.lifetime import Lifetime
 from tenure_valkey.places import Places
 from tenure_valkey.runner import Call, FindsKeys, RunsMany, Script, ScriptRunner, check_runner, read_script
@@ -112,7 +112,8 @@ class ValkeyLockStore:
         check_key(key)
         check_owner(owner)
         check_ttl_ms(ttl_ms)
-        keys = (self._keys.lock(key), self._keys.fence(key))
+        lock = self._keys.lock(key)
+        keys = (lock, lock + FENCE)
         reply = await self._run(_ACQUIRE, keys, (owner.encode(), _number(ttl_ms), self._retention))
         return _read_acquired(reply)
 
@@ -286,9 +287,10 @@ class ValkeyLockStore:
             # The renewals are confirmed. What is missing is memory: the next holder may not be told that this one died.
             _LOG.debug("Fences of renewed locks were not kept: %s", type(failures[0]).__name__)
 
-    async def _run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
+    def _run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Awaitable[Any]:
+        # No coroutine of its own around the runner's: there would be one more for each call.
         self._lifetime.refuse_closed()
-        return await self._runner.run(script, keys, args)
+        return self._runner.run(script, keys, args)
 
     async def _run_many(self, script: Script, calls: Sequence[Call]) -> list[Any]:
         self._lifetime.refuse_closed()

@@ -8,8 +8,7 @@ a release, or polls. Whoever only tries (`wait=0`) joins no line and asks the st
 
 Two things can go wrong in a call: it fails, or it does not end. Either way its outcome is unknown, and the caller does
 not wait for more than its bound. Behind an acquire of unknown outcome goes an owner-checked release, so that a grant
-that nobody heard of does not keep everyone out until its ttl ends. A release is shielded from the caller's
-cancellation, and bounded.
+that nobody heard of keeps nobody out for a ttl. A release is shielded from the caller's cancellation, and bounded.
 """
 
 import asyncio
@@ -96,8 +95,7 @@ class Acquirer:
         self._queue = store if isinstance(store, QueuesWaiters) else None
         self._wakes = store if isinstance(store, WakesWaiters) else None
         self._held: dict[str, tuple[Lease, weakref.ref[asyncio.Task[Any]] | None]] = {}
-        # Bound once, for all leases.
-        self._gives_back, self._forgets = self.give_back, self._forget
+        self._gives_back, self._forgets = self.give_back, self._forget  # bound once, for all leases
         self.lines = Lines(clock)
         self.waiting = 0
 
@@ -115,11 +113,13 @@ class Acquirer:
         started_at = self._clock.now()
         self.waiting += 1
         try:
-            if wait_s > 0:
+            if wait_s <= 0:
+                reply, sent_at = await self._ask(key, claim.owner, ttl_ms)
+            elif self.lines.begin(key):
+                reply, sent_at = await self._ask_first(claim, started_at + wait_s, refuse_unless_open)
+            else:
                 wait = Wait(claim, started_at + wait_s, refuse_unless_open)
                 reply, sent_at = await self._wait_in_line(wait), wait.sent_at
-            else:
-                reply, sent_at = await self._ask(key, claim.owner, ttl_ms)
             waited_s = self._clock.now() - started_at
             if isinstance(reply, Acquired):
                 return self._begin(claim, reply, sent_at, waited_s), waited_s
@@ -208,30 +208,39 @@ class Acquirer:
 
     # -------------------------------------------------------------------------------- the line
 
+    async def _ask_first(
+        self, claim: Claim, until: float, refuse_unless_open: Callable[[], None]
+    ) -> tuple[Acquired | Held, float]:
+        """Ask at once, as the head of a line that nobody else is in; wait only where the key is another's."""
+        try:
+            reply, sent_at = await self._ask(claim.key, claim.owner, claim.ttl_ms)
+            if isinstance(reply, Held):
+                wait = Wait(claim, until, refuse_unless_open, sent_at)
+                reply, sent_at = await self._wait_as_head(wait, reply), wait.sent_at
+            return reply, sent_at
+        finally:
+            self.lines.call_next(claim.key)
+
     async def _wait_in_line(self, wait: Wait) -> Acquired | Held:
-        """Wait for the turn, and then for the key. Who is first asks at once."""
-        key = wait.claim.key
-        first = self.lines.begin(key)
-        if not first and not await self.lines.turn(key, wait.until):
+        """Wait for the turn behind others, and then for the key."""
+        if not await self.lines.turn(wait.claim.key, wait.until):
             # No look of its own: those who came before it were asking, and one of them still is, or holds the key.
             return Held()
         try:
-            return await self._wait_as_head(wait, first=first)
+            wait.refuse_unless_open()
+            return await self._wait_as_head(wait, None)
         finally:
-            self.lines.call_next(key)
+            self.lines.call_next(wait.claim.key)
 
-    # -------------------------------------------------------------------------------- its head
-
-    async def _wait_as_head(self, wait: Wait, *, first: bool) -> Acquired | Held:
-        """Ask the store until it grants the key, or the time is up; between, listen, or at least pause."""
+    async def _wait_as_head(self, wait: Wait, reply: Acquired | Held | None) -> Acquired | Held:
+        """Ask the store, which answered *reply* before, until it grants or the time is up; between, listen or pause."""
         longest_s = min(_LONGEST_PAUSE_S, wait.ttl_s / RENEWALS_PER_TTL)
         # In a queue a lost message costs one poll: nothing is gained by short ones.
         pauses = Backoff(_FIRST_PAUSE_S if self._queue is None else longest_s, longest_s, self._rng)
         place_ms = max(1, round(longest_s * 1000 * _PLACE_PAUSES))
         try:
-            if not first:
-                wait.refuse_unless_open()
-            reply = await self._ask_as_head(wait, None if first else place_ms)
+            if reply is None:
+                reply = await self._ask_as_head(wait, place_ms)
             while isinstance(reply, Held) and self._clock.now() < wait.until:
                 if self._queue is None or wait.placed:
                     await self._pause(wait, reply, pauses)
@@ -248,16 +257,14 @@ class Acquirer:
                 # Frees the place, or a grant that crossed this; nobody waits for it.
                 self._keeper.spawn(self._freeing(wait.claim)(None))
 
-    async def _ask_as_head(self, wait: Wait, place_ms: int | None) -> Acquired | Held:
-        """Ask the store once, for a place in its queue as well where it has one and *place_ms* is given."""
+    async def _ask_as_head(self, wait: Wait, place_ms: int) -> Acquired | Held:
+        """Ask the store once, for a place in its queue as well where it has one."""
         claim = wait.claim
-        if self._queue is None or place_ms is None:
-            if place_ms is not None:
-                self._listen(wait)  # before it asks: a release that comes between is heard
+        if self._queue is None:
+            self._listen(wait)  # before it asks: a release that comes between is heard
             reply, wait.sent_at = await self._ask(claim.key, claim.owner, claim.ttl_ms)
             return reply
-        queue, before, was_placed = self._queue, wait.sent_at, wait.placed
-        sent_at = self._clock.now()
+        queue, before, was_placed, sent_at = self._queue, wait.sent_at, wait.placed, self._clock.now()
         useful_until = trusted_until(sent_at, wait.ttl_s)
         within_s = min(self._store_timeout_s, useful_until - sent_at)
         asking = _checked(partial(queue.acquire_queued, claim.key, claim.owner, claim.ttl_ms, place_ms))
