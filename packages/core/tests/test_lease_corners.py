@@ -153,8 +153,8 @@ async def test_a_lease_that_is_left_to_expire_does_so_in_time_though_a_renewal_w
         lease = await locks.acquire("k")
         for method in ("renew", "renew_many"):
             world.store.on(method).slow_request(0.5, times=1)
-        await asyncio.sleep(TTL_S / 3 + 0.1)
-        assert lease._kept.attempts
+        while not lease._kept.attempts:
+            await asyncio.sleep(0.05)
         await locks.acquirer.let_expire(lease, 0.25)
         await asyncio.sleep(0.3)
         assert await world.store.list_locks() == []
