@@ -59,6 +59,7 @@ def test_an_event_is_slotted(kind: type[Any]) -> None:
 def test_an_event_is_a_value(kind: type[Any]) -> None:
     assert example(kind) == example(kind)
     assert len({example(kind), example(kind)}) == 1
+    assert example(kind) != kind.__name__
     assert pickle.loads(pickle.dumps(example(kind))) == example(kind)
 
 

@@ -1,13 +1,14 @@
 """The corners of the engine: what happens when two things happen at once."""
 
 import asyncio
+import os
 import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tenure import Held, InMemoryLockStore, LeaseLostError, LeaseStateError, Locks, LossReason
+from tenure import Held, InMemoryLockStore, LeaseLostError, LeaseStateError, Locks, LossReason, _kept
 from tenure._lease_machine import LeaseEvent
 from tenure.events import LeaseLost
 from tenure.store import QueuesWaiters
@@ -143,6 +144,29 @@ async def test_a_lease_that_ended_is_not_left_to_expire_a_second_time() -> None:
         sent = world.store.calls["renew"]
         await locks.acquirer.let_expire(lease, 1.0)
         assert world.store.calls["renew"] == sent
+
+
+class AnswersWithFutures(InMemoryLockStore):
+    """A store whose methods are no coroutines."""
+
+    def renew_many(self, claims: Any) -> Any:  # type: ignore[override]
+        answered = asyncio.get_running_loop().create_future()
+        answered.set_result([True] * len(claims))
+        return answered
+
+
+@virtual
+async def test_a_store_may_answer_with_a_future() -> None:
+    clock = LoopClock()
+    async with Locks(AnswersWithFutures(clock), ttl=TTL_S, clock=clock, hooks=[]) as locks:
+        leases = [await locks.acquire(key) for key in ("a", "b")]
+        await asyncio.sleep(2 * TTL_S)
+        assert all(lease.held for lease in leases)
+
+
+def test_this_process_is_known_again_after_a_fork() -> None:
+    _kept._be_another_process()
+    assert _kept.this_process() == os.getpid()
 
 
 @virtual

@@ -119,6 +119,21 @@ async def test_a_lock_that_lives_a_hair_longer_has_a_millisecond_left_not_none(
     assert await store.acquire("invoices", "b:1", 1000) == Held(expires_in_ms=1)
 
 
+async def test_a_place_that_ran_out_is_passed_over_and_taken_again_at_the_end(
+    store: InMemoryLockStore, clock: ManualClock
+) -> None:
+    await token_of(store, "invoices", "a:1")
+    for owner, place_ms in (("b:1", 100), ("c:1", 5_000), ("d:1", 100)):
+        assert isinstance(await store.acquire_queued("invoices", owner, TTL_MS, place_ms), Held)
+    await clock.advance(1)
+    assert isinstance(await store.acquire_queued("invoices", "b:1", TTL_MS, 5_000), Held)
+    order = []
+    for owner in ("a:1", "c:1"):
+        assert await store.release("invoices", owner)
+        order += [record.owner for record in await store.list_locks()]
+    assert order == ["c:1", "b:1"]
+
+
 async def test_whoever_comes_back_when_it_was_told_finds_the_key_free(
     store: InMemoryLockStore, clock: ManualClock
 ) -> None:

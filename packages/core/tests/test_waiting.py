@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
-from tenure import Held, InMemoryLockStore, Lease, LeaseStateError, LockNotAcquiredError, Locks, StoreReplyError
+from tenure import (
+    Held,
+    InMemoryLockStore,
+    Lease,
+    LeaseStateError,
+    LockNotAcquiredError,
+    Locks,
+    StoreReplyError,
+    StoreTimeoutError,
+)
+from tenure._acquirer.line import Lines
 from tenure.store import Acquired, QueuesWaiters, WakesWaiters
-from tenure.testing import FaultyStore, LoopClock, run_virtual, virtual
+from tenure.testing import FaultyStore, LoopClock, ManualClock, run_virtual, virtual
 from tenure.testing.errors import FaultError
 
 TTL_S = 3.0
@@ -427,6 +437,35 @@ async def test_the_message_of_a_grant_that_has_expired_meanwhile_is_not_believed
         assert (record.owner, record.token > granted.token) == ("second:1", True)
         await inner.release("k", "second:1")
         assert (await waiting).held
+
+
+async def test_an_answer_of_the_queue_that_the_process_slept_through_is_no_grant() -> None:
+    clock = ManualClock()
+    store = FaultyStore(InMemoryLockStore(clock), clock=clock)
+    async with Locks(store, ttl=TTL_S, clock=clock, hooks=[]) as locks:
+        store.on("acquire").answer(Held(1), times=1)
+        store.on("acquire_queued").slow_reply(0.5, times=1)
+        taking = start(locks.acquire("k", wait=60))
+        while not taking.done() and not store.calls["acquire_queued"]:
+            await clock.advance(0.001)
+        await store.executed("acquire_queued")
+        await clock.stall(10)
+        with pytest.raises(StoreTimeoutError):
+            await taking
+        await clock.settle()
+        assert await store.list_locks() == []
+
+
+async def test_a_turn_that_was_given_up_in_this_very_moment_goes_to_the_one_behind() -> None:
+    lines = Lines(LoopClock())
+    assert lines.begin("k")
+    first, second = (start(lines.turn("k", float("inf"))) for _ in range(2))
+    await turns(2)
+    first.cancel()  # and has had no moment yet to leave the line
+    lines.call_next("k")
+    assert await second
+    lines.call_next("k")
+    assert len(lines) == 0
 
 
 @virtual

@@ -31,7 +31,7 @@ def _be_another_process() -> None:
     _pid = os.getpid()
 
 
-if hasattr(os, "register_at_fork"):  # where there is none, nothing forks
+if hasattr(os, "register_at_fork"):  # pragma: no branch -- where there is none, nothing forks
     os.register_at_fork(after_in_child=_be_another_process)
 
 
