@@ -149,9 +149,10 @@ async def test_a_lease_that_ended_is_not_left_to_expire_a_second_time() -> None:
 class AnswersWithFutures(InMemoryLockStore):
     """A store whose methods are no coroutines."""
 
-    def renew_many(self, claims: Any) -> Any:  # type: ignore[override]
+    def renew(self, key: str, owner: str, ttl_ms: int) -> Any:  # type: ignore[override]
+        del key, owner, ttl_ms
         answered = asyncio.get_running_loop().create_future()
-        answered.set_result([True] * len(claims))
+        answered.set_result(True)
         return answered
 
 
@@ -159,9 +160,24 @@ class AnswersWithFutures(InMemoryLockStore):
 async def test_a_store_may_answer_with_a_future() -> None:
     clock = LoopClock()
     async with Locks(AnswersWithFutures(clock), ttl=TTL_S, clock=clock, hooks=[]) as locks:
-        leases = [await locks.acquire(key) for key in ("a", "b")]
+        lease = await locks.acquire("a")
         await asyncio.sleep(2 * TTL_S)
-        assert all(lease.held for lease in leases)
+        assert lease.held
+
+
+@virtual
+async def test_a_body_is_cut_short_once() -> None:
+    world = World()
+    async with world.locks as locks:
+        with pytest.raises((LeaseLostError, asyncio.CancelledError)):
+            async with locks.hold("k"):
+                (scope,) = locks._guards
+                scope.cut_short()
+                scope.cut_short()
+                await asyncio.sleep(1)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
 
 
 def test_this_process_is_known_again_after_a_fork() -> None:

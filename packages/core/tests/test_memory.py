@@ -134,6 +134,16 @@ async def test_a_place_that_ran_out_is_passed_over_and_taken_again_at_the_end(
     assert order == ["c:1", "b:1"]
 
 
+async def test_a_grant_passes_by_who_stopped_listening_in_this_very_moment(store: InMemoryLockStore) -> None:
+    await token_of(store, "invoices", "a:1")
+    await store.acquire_queued("invoices", "b:1", TTL_MS, TTL_MS)
+    gone, listening = (asyncio.create_task(store.granted("invoices", "b:1")) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await store.release("invoices", "a:1")
+    assert isinstance(await listening, Acquired)
+
+
 async def test_whoever_comes_back_when_it_was_told_finds_the_key_free(
     store: InMemoryLockStore, clock: ManualClock
 ) -> None:

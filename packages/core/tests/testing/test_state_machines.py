@@ -158,7 +158,6 @@ FOUND_LOCK_BUGS = [
     "CanNeverTell",
     "ListsTheExpired",
     "TellsTheOwner",
-    "FreesTheKey",  # and leaves the queue of the lock to ask
     "KeepsWhoLeft",
 ]
 """The four of old, and one or more of each kind: what every change is held to."""

@@ -138,7 +138,12 @@ def _released(lock: Lock, moment: Moment) -> Iterator[Lock]:
 
 
 def _queued(lock: Lock, ask: LockAsk, moment: Moment) -> Iterator[Lock]:
-    """Say what may be after a place was asked for: kept where it is, or at the end where it is new or has run out."""
+    """
+    Say what may be after a place was asked for: kept where it is, or at the end where it is new or has run out.
+
+    Or as it was: a store may be unable to queue it now (no subscription yet, a full server), and answers the same.
+    """
+    yield lock
     place = Place(ask.owner, ask.ttl_ms, moment.after(ask.place_ms))
     others = tuple(one for one in lock.queue if one.owner != ask.owner)
     before = [number for number, one in enumerate(lock.queue) if one.owner == ask.owner]
