@@ -64,6 +64,9 @@ class Lines:
         # For each key whose line has a head: the turns of those behind it, in the order in which they came.
         self._lines: dict[str, dict[asyncio.Future[None], None]] = {}
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._lines
+
     def __len__(self) -> int:
         return len(self._lines)
 
