@@ -405,8 +405,9 @@ async def test_a_grant_in_the_moment_in_which_the_time_is_up_is_taken() -> None:
     await world.inner.acquire("k", "other:1", 1_000_000)
     async with world.locks() as locks:
         waiting = start(locks.acquire("k", wait=1.0))
-        world.store.on("acquire_queued", after=1).slow_reply(0.2)
-        await asyncio.sleep(1.1)  # its last look was answered "held", and the answer is on its way
+        # The last look is sent between 0.5 and 1.0 s; its answer, "held", arrives after the release.
+        world.store.on("acquire_queued", after=1).slow_reply(0.7)
+        await asyncio.sleep(1.1)
         await world.inner.release("k", "other:1")
         assert (await waiting).held
 
