@@ -1,11 +1,13 @@
 """C13: a synchronous standby is cut off, waits for it are cancelled, it is promoted: nothing acknowledged is lost."""
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, final
+from urllib.parse import quote
 
 from chaos.holders import granted_to_each, holders
 from chaos.ledger import Ledger
@@ -20,14 +22,21 @@ from tenure_testbed import PostgresPair
 TTL_S = 1.0
 
 _EACH = 4
-"""Calls of each kind that a round leaves waiting for the standby."""
+"""Calls of each kind that a round leaves waiting for the standby; those of a store travel in one statement."""
 _CALL_S = 10.0
 """How long a call may take where no `Locks` bounds it; it is no claim of this scenario."""
 _PATIENCE_S = 30.0
 _CUT_S = 1.5 * TTL_S
 """How long the holders run on without the standby: past the deadline of every lease that they had."""
 
+_STORES = ("direct", "by hand", "abandoned")
+"""Who waits: each store under a name of its own, by which the server tells them apart."""
+
 _WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+_ALL_WAIT = (
+    f"SELECT count(DISTINCT application_name) FILTER (WHERE application_name IN {_STORES}) = {len(_STORES)} "
+    f"AND count(*) FILTER (WHERE query LIKE 'INSERT INTO naive%') = {_EACH} {_WAITING}"
+)
 _REPLAYED = "SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()"
 _ARRIVED = "SELECT key, token FROM tenure_locks"
 
@@ -94,27 +103,32 @@ class _Rounds:
 
     async def lose_the_standby(self) -> None:
         """Cut the link, let everybody wait for the standby, cancel the waits, and kill the primary."""
-        async with open_store(self._pair.url(driver="postgresql") + "&pool_size=12") as opened:
-            store = self._caller.around(opened)
-            async with Locks(store, ttl=60, store_timeout=_CALL_S, hooks=[self._caller], startup_check=False) as locks:
-                await asyncio.to_thread(self._pair.cut_replication)
-                cut_at = time.monotonic()
-                self._naive = [secrets.token_hex(8) for _ in range(_EACH)]
-                direct = [store.acquire(_fresh_key(), _fresh_owner(), 60_000) for _ in range(_EACH)]
-                by_hand = [locks.try_acquire(_fresh_key()) for _ in range(_EACH)]
-                abandoned = asyncio.create_task(store.acquire(_fresh_key(), _fresh_owner(), 60_000))
-                waiting = [asyncio.create_task(self._outcome(call)) for call in (*direct, *by_hand)]
-                waiting += [asyncio.create_task(self._insert(entry)) for entry in self._naive]
-                await self._until_waiting(len(waiting) + 1)
-                abandoned.cancel()  # as a request does whose client has gone away
-                await asyncio.sleep(max(0.0, cut_at + _CUT_S - time.monotonic()))
-                await self._cancel_until_over([*waiting, abandoned])
-                self._outcomes["cancelled" if abandoned.cancelled() else "granted"] += 1
-                await self._until(self._pair.standby, _REPLAYED, [["t"]])
-                rows = await asyncio.to_thread(self._pair.standby.execute, _ARRIVED)
-                self._arrived.append({key: int(token) for key, token in rows})
-                self._windows.append((cut_at, time.monotonic()))
-                await asyncio.to_thread(self._pair.kill_primary)
+        async with contextlib.AsyncExitStack() as ending:
+            opened = [await ending.enter_async_context(open_store(self._url(name))) for name in _STORES]
+            direct, by_hand, alone = map(self._caller.around, opened)
+            settings = {"ttl": 60, "store_timeout": _CALL_S, "hooks": [self._caller], "startup_check": False}
+            locks = await ending.enter_async_context(Locks(by_hand, **settings))
+            await asyncio.to_thread(self._pair.cut_replication)
+            cut_at = time.monotonic()
+            self._naive = [secrets.token_hex(8) for _ in range(_EACH)]
+            calls = [direct.acquire(_fresh_key(), _fresh_owner(), 60_000) for _ in range(_EACH)]
+            calls += [locks.try_acquire(_fresh_key()) for _ in range(_EACH)]
+            abandoned = asyncio.create_task(alone.acquire(_fresh_key(), _fresh_owner(), 60_000))
+            waiting = [asyncio.create_task(self._outcome(call)) for call in calls]
+            waiting += [asyncio.create_task(self._insert(entry)) for entry in self._naive]
+            await self._until(self._pair.primary, _ALL_WAIT, [["t"]])
+            abandoned.cancel()  # as a request does whose client has gone away
+            await asyncio.sleep(max(0.0, cut_at + _CUT_S - time.monotonic()))
+            await self._cancel_until_over([*waiting, abandoned])
+            self._outcomes["cancelled" if abandoned.cancelled() else "granted"] += 1
+            await self._until(self._pair.standby, _REPLAYED, [["t"]])
+            rows = await asyncio.to_thread(self._pair.standby.execute, _ARRIVED)
+            self._arrived.append({key: int(token) for key, token in rows})
+            self._windows.append((cut_at, time.monotonic()))
+            await asyncio.to_thread(self._pair.kill_primary)
+
+    def _url(self, name: str) -> str:
+        return f"{self._pair.url(driver='postgresql')}&application_name={quote(name)}"
 
     async def count_the_naive(self) -> None:
         """Count the naive entries that were reported as written, and that the promoted server does not have."""
@@ -135,10 +149,6 @@ class _Rounds:
         insert = f"INSERT INTO naive VALUES ('{entry}') RETURNING entry"
         rows = await asyncio.to_thread(self._pair.primary.execute, insert)
         self._outcomes["naive success"] += rows == [[entry]]
-
-    async def _until_waiting(self, count: int) -> None:
-        """Wait until so many sessions, and those of the holders, wait for the standby."""
-        await self._until(self._pair.primary, f"SELECT count(*) >= {count} {_WAITING}", [["t"]])
 
     async def _until(self, server: Any, question: str, answer: list[list[str]]) -> None:
         deadline = time.monotonic() + _PATIENCE_S
