@@ -48,6 +48,7 @@ class RecordedCall:
         result: ok, no or unknown; "open" where it has not ended.
         token: The token of a grant, else 0.
         error: The type of what went wrong, or an empty text.
+        queued: Whether it might leave a place in the key's queue.
     """
 
     process: str
@@ -59,6 +60,12 @@ class RecordedCall:
     result: str
     token: int
     error: str
+    queued: bool
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended without an answer. A wait in the queue whose owner asked again, or left, had one: "held"."""
+        return self.result == "unknown" and not (self.queued and not self.error)
 
 
 def recorded_calls(run: Run, *, prefix: str = "holder", directory: Path | None = None) -> list[RecordedCall]:
@@ -101,6 +108,7 @@ def _call(invoke: dict[str, Any], ended: dict[str, Any]) -> RecordedCall:
         result=ended.get("result", "open"),
         token=ended.get("token") or 0,
         error=ended.get("error") or "",
+        queued="place_ms" in invoke,
     )
 
 

@@ -326,10 +326,11 @@ async def test_a_user_without_channels_polls(
     assert isinstance(await store.acquire_queued("job", "waiter", 1000, 1000), Acquired)
 
 
-async def test_who_may_not_publish_frees_the_lock(
-    valkey_server: ValkeyServer, valkey_url: str, open_store: OpenStore
+@pytest.mark.parametrize("given", ["", "+pubsub|numsub", "&locks:* +publish"])
+async def test_who_may_not_publish_or_ask_who_listens_frees_the_lock(
+    valkey_server: ValkeyServer, valkey_url: str, open_store: OpenStore, given: str
 ) -> None:
-    rights = "~locks:* +evalsha +eval +get +set +pttl +pexpire +pexpireat +time"
+    rights = f"~locks:* +evalsha +eval +get +set +pttl +pexpire +pexpireat +time {given}"
     valkey_server.add_user("shop", "secret", *rights.split())
     releases = open_store(valkey_server.url(user="shop"), client="redis")
     token = (await take(releases, "holder")).token

@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 import pytest
+from redis.asyncio import Connection
 
 from tenure.store import Acquired, Held
 from tenure_testbed import ValkeyCluster
-from tenure_valkey import ValkeyLockStore
+from tenure_valkey import Script, ValkeyLockStore, lock_store
 
 OpenStore = Callable[..., ValkeyLockStore]
 Until = Callable[..., Awaitable[None]]
@@ -115,6 +116,47 @@ async def test_after_a_planned_failover_a_waiter_is_told_again_from_a_later_poll
     await wait_for(store, key)
     await asyncio.to_thread(valkey_cluster.failover, 2)
     await _is_told_in_the_end(store, key)
+
+
+_PUBLISHED_FIRST = (
+    "if listeners[2] > 0 then",
+    "if redis.call('SPUBLISH', channel, granted .. '\\0' .. owner .. '\\0' .. KEYS[1]) > 0 then",
+)
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
+async def test_who_listens_at_a_replica_hears_of_no_grant_that_went_on_to_the_next(  # noqa: PLR0917 -- fixtures
+    valkey_cluster: ValkeyCluster,
+    valkey_cluster_url: str,
+    open_store: OpenStore,
+    until: Until,
+    planted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of who waited when its primary became a replica: it is not counted where a release publishes, and hears."""
+    key = key_on(valkey_cluster, 1)
+    lock = f"locks:{{{key}}}".encode()
+    first, second = (open_store(valkey_cluster_url, client="redis") for _ in range(2))
+    await wait_for(first, key)
+    assert isinstance(await second.acquire_queued(key, "second", 60_000, 60_000), Held)
+    channel = first._channels._name(lock).decode()
+    await first.aclose()
+    primary, replica = valkey_cluster.primary_of(1), valkey_cluster.replica_of(1)
+    await until(lambda: not primary.execute("PUBSUB", "SHARDNUMSUB", channel)[1], "the server to notice")
+    sound, broken = _PUBLISHED_FIRST
+    source = lock_store._RELEASE.source
+    assert source.count(sound) == 1, "the script was changed: plant the bug anew"
+    if planted:
+        monkeypatch.setattr(lock_store, "_RELEASE", Script("release", source.replace(sound, broken)))
+    at_replica = Connection(port=replica.port, socket_timeout=10, protocol=2)
+    await at_replica.send_command("SSUBSCRIBE", channel)
+    assert (await at_replica.read_response())[0] == b"ssubscribe"
+    assert await second.release(key, "holder")
+    assert await second.renew(key, "second", 60_000)
+    primary.execute("SPUBLISH", channel, "the next word")
+    heard = (await at_replica.read_response())[-1]
+    await at_replica.disconnect()
+    assert (heard == b"the next word") != planted
 
 
 async def _is_told_in_the_end(store: ValkeyLockStore, key: str, within_s: float = 10.0) -> None:

@@ -195,7 +195,7 @@ PLANTED = [
     ("release", "string.sub(queue, begin), 'PX'", "'', 'PX'", first_come_first_served),
     ("acquire", f"entry .. {_REST}", f"{_REST} .. entry", who_asks_again_keeps_its_place),
     ("acquire", "value, 'KEEPTTL'", "value, 'PX', ARGV[2]", a_waiter_does_not_move_the_end_of_the_lock),
-    ("release", "if heard > 0 then", "if true then", who_does_not_listen_is_passed_over),
+    ("release", "if listeners[2] > 0 then", "if true then", who_does_not_listen_is_passed_over),
     ("release", _GRANT_EXPIRE, _PUBLISH, who_is_told_of_a_grant_has_it),
     ("release", _GRANT_EXPIRE, "", a_full_server_grants),
     ("release", "redis.call('PEXPIRE', KEYS[1], left)", "", a_full_server_grants),

@@ -11,7 +11,7 @@ from tenure_testbed.pytest_plugin import or_skip
 from tenure_testbed.valkey_pair import ValkeyPair
 from tenure_valkey import Script, UnreadableReplyError, ValkeyLockStore
 
-COMMANDS = ("get", "set", "pttl", "pexpire", "pexpireat", "time", "info", "publish", "subscribe")
+COMMANDS = ("get", "set", "pttl", "pexpire", "pexpireat", "time", "info", "pubsub|numsub", "publish", "subscribe")
 RIGHTS = ("~locks:*", "&locks:*", "+evalsha", "+eval", "+script|load", *(f"+{command}" for command in COMMANDS))
 OpenStore = Callable[..., ValkeyLockStore]
 
@@ -68,14 +68,15 @@ async def test_each_other_right_that_is_missing_is_named(as_user: Any, right: st
     assert right.upper() in found["rights"].message
 
 
-@pytest.mark.parametrize("right", ["publish", "subscribe", "&locks:*"])
+@pytest.mark.parametrize("right", ["publish", "subscribe", "pubsub|numsub", "&locks:*"])
 async def test_channels_that_are_refused_are_found_and_not_fatal(as_user: Any, right: str) -> None:
     store = as_user(right if right.startswith("&") else f"+{right}")
     found = await findings(store)
     assert list(found) == ["channels-refused"]
     assert not found["channels-refused"].fatal
-    assert ("PUBLISH" in found["channels-refused"].message) == (right != "subscribe")
+    assert ("PUBLISH" in found["channels-refused"].message) == (right in ("publish", "&locks:*"))
     assert "&locks:* " in found["channels-refused"].remedy
+    assert " +pubsub|numsub " in found["channels-refused"].remedy
     async with Locks(store, ttl=30):
         pass
 
@@ -86,7 +87,7 @@ async def test_sharded_channels_that_are_refused_are_found(
     enough = ("+cluster|slots", "+command", "+ping", "+client|setname")
     for given, codes in (
         (("+publish", "+subscribe"), ["channels-refused"]),
-        (("+spublish", "+ssubscribe", "+sunsubscribe"), []),
+        (("+spublish", "+ssubscribe", "+sunsubscribe", "+pubsub|shardnumsub"), []),
     ):
         valkey_cluster.add_user("shop", "secret", *RIGHTS[:-2], *enough, *given)
         store = open_store(valkey_cluster.url().replace("://", "://shop:secret@"), client=client)

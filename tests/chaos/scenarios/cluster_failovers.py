@@ -98,7 +98,7 @@ async def primaries_are_swapped_as_planned(run: Run) -> None:
         calls = [call for call in recorded_calls(run, prefix="") if began <= call.invoked and call.returned <= ended]
         gaps = [_longest_gap(cluster, calls, shard) for shard in range(cluster.shards)]
     granted = grants(calls)
-    failed = [call for call in calls if call.result == "unknown"]
+    failed = [call for call in calls if call.failed]
     if failed:
         run.figure("errors", ", ".join(sorted({call.error for call in failed})))
     run.zero("failed calls", len(failed), of=len(calls))

@@ -19,6 +19,8 @@ CALL_S: Final = 2.0
 
 _BATCH: Final = 20
 """Acquires whose replies are lost together."""
+_REPLIES: Final = 1
+"""Calls that are made together travel on one connection, whose reset loses all that is under way there."""
 _ROUNDS: Final = 4
 """So many times the batches that are needed: in some of them a reply gets through, or no request does."""
 _LOOK_S: Final = 0.004
@@ -59,7 +61,7 @@ async def a_reply_is_lost(run: Run) -> None:
         conducted(run, ttl_s=TTL_S, call_s=CALL_S),
         backend(run.store) as found,
         proxied(found) as (proxy, url),
-        Peer(run, "far", f"{url}{'&' if '?' in url else '?'}{_pool_of(run.store)}", ttl_s=TTL_S, call_s=CALL_S) as far,
+        Peer(run, "far", url, ttl_s=TTL_S, call_s=CALL_S) as far,
         Peer(run, "near", found.url, ttl_s=TTL_S, call_s=CALL_S) as near,
     ):
         probes: list[asyncio.Task[_Orphan | None]] = []
@@ -70,7 +72,7 @@ async def a_reply_is_lost(run: Run) -> None:
                 break
         ends = await asyncio.gather(*probes)
         lost = [orphan for orphan in ends if orphan is not None]
-        kept = await _lose_replies_of_a_bare_client(proxy, far, near, _replies_of(run.store))
+        kept = await _lose_replies_of_a_bare_client(proxy, far, near)
     run.expect(len(lost) >= run.n, f"Only {len(lost)} replies were lost after their request was carried out.")
     run.figure("requests that never arrived", len(ends) - len(lost))
     expired = sum(orphan.ended == "expired" for orphan in lost)
@@ -88,16 +90,6 @@ async def a_reply_is_lost(run: Run) -> None:
     run.control("a client that sends no release: keys taken by nobody after half a ttl", failed=sum(kept), of=len(kept))
 
 
-def _pool_of(store: str) -> str:
-    """Ask for as many connections as there are calls: each of them loses one reply."""
-    return {"postgres": f"pool_size={_BATCH}", "valkey-redis": f"max_connections={_BATCH + 4}"}.get(store, "timeout=2s")
-
-
-def _replies_of(store: str) -> int:
-    """Count the replies to be dropped: glide has one connection, whose reset loses all that are under way on it."""
-    return 1 if store == "valkey" else _BATCH
-
-
 async def _lose_replies(
     run: Run, proxy: FaultProxy, far: Peer, near: Peer, keys: list[str]
 ) -> list["asyncio.Task[_Orphan | None]"]:
@@ -105,7 +97,7 @@ async def _lose_replies(
     await _warm_up(far)
     scope = keys[0]
     run.recorder.note("fault", fault=f"drop_reply:{scope}", kind="drop_reply", scope=scope)
-    proxy.drop_reply(_replies_of(run.store))
+    proxy.drop_reply(_REPLIES)
     probes: list[asyncio.Task[_Orphan | None]] = []
 
     async def ask(key: str) -> None:
@@ -127,7 +119,7 @@ async def _lose_replies(
 
 
 async def _warm_up(far: Peer) -> None:
-    """Have as many connections know the statement as calls will be sent: a reply that is lost is an acquire's."""
+    """Have the connection know the statement: a reply that is lost is an acquire's."""
     until = time.monotonic() + _WARM_S
     calls: list[Coroutine[Any, Any, Any]] = []
     while time.monotonic() < until:
@@ -152,13 +144,13 @@ async def _until_free(near: Peer, key: str, sent_at: float) -> _Orphan | None:
         await asyncio.sleep(_LOOK_S)
 
 
-async def _lose_replies_of_a_bare_client(proxy: FaultProxy, far: Peer, near: Peer, replies: int) -> list[bool]:
+async def _lose_replies_of_a_bare_client(proxy: FaultProxy, far: Peer, near: Peer) -> list[bool]:
     """The same through the store alone, which sends no release: which keys are taken after half a ttl."""
     kept: list[bool] = []
     for attempt in range(_ROUNDS):
         await _warm_up(far)
         keys = [f"bare-{attempt}-{number}" for number in range(_BATCH)]
-        proxy.drop_reply(replies)
+        proxy.drop_reply(_REPLIES)
         await side_by_side([timed(far.raw.acquire(key, f"bare:{0:032x}", round(TTL_S * 1000))) for key in keys])
         proxy.heal()
         await asyncio.sleep(TTL_S / 2)

@@ -5,7 +5,7 @@ import asyncio
 from chaos.holders import HolderProcess, first_to_say, holding, next_grant
 from chaos.ledger import Ledger
 from chaos.outcome import Times
-from chaos.recorded import events, repeated, tokens_granted
+from chaos.recorded import RecordedCall, recorded_calls, repeated, tokens_granted
 from chaos.scenario import RETRY_S, Run, scenario
 from chaos.stores import STORES, Backend, backend
 from tenure import open_store
@@ -44,7 +44,8 @@ async def a_deploy_rolls(run: Run) -> None:
     run.figure("processes replaced", deploy.replaced)
     run.figure("grants", len(found_grants))
     run.zero("tokens repeated", repeated(found_grants), of=len(found_grants))
-    run.zero("calls that failed", _failed(run, deploy.names), of=_calls(run, deploy.names))
+    calls = [call for call in recorded_calls(run, prefix="v") if call.result != "open"]
+    run.zero("calls that failed", _failed(calls), of=len(calls))
     run.zero("processes that did not end in order", deploy.disorderly, of=deploy.replaced)
     run.zero("locks that a process left behind", deploy.left_behind, of=deploy.replaced)
     run.within("handover, p99", Times.of(deploy.handovers).p99, RETRY_S + 0.1)
@@ -127,14 +128,9 @@ class Deploy:
         await asyncio.gather(*(one.close() for one in self._all))
 
 
-def _failed(run: Run, names: list[str]) -> int:
+def _failed(calls: list[RecordedCall]) -> int:
     """Count the calls that ended in an error; the cancellation of what a closing process still waits for is none."""
-    answers = [event for name in names for event in events(run, name, "return")]
-    return sum(event["result"] == "unknown" and event.get("error") != "CancelledError" for event in answers)
-
-
-def _calls(run: Run, names: list[str]) -> int:
-    return sum(len(events(run, name, "return")) for name in names)
+    return sum(call.failed and call.error != "CancelledError" for call in calls)
 
 
 def _repeated_by_a_counter(run: Run, names: list[str]) -> int:

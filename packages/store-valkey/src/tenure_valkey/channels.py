@@ -128,7 +128,8 @@ class Channels:
             return ()
         name = self._name(self._nobody)
         kind = b"S" if b"{" in name else b""
-        listening = ((kind + b"PUBLISH", name, b""), (kind + b"SUBSCRIBE", name))
+        count = (b"PUBSUB", b"SHARDNUMSUB" if kind else b"NUMSUB", name)
+        listening = ((kind + b"PUBLISH", name, b""), (kind + b"SUBSCRIBE", name), count)
         # One server has one channel, which is never given up.
         return (*listening, (b"SUNSUBSCRIBE", name)) if kind else listening
 

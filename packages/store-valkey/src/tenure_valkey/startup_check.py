@@ -47,9 +47,15 @@ class Needs:
 
     def rights(self) -> str:
         """The rules of a user who may do all of it, whichever the client."""
-        names = dict.fromkeys(command[0].decode().lower() for command in (*self.commands, *self.listening))
+        names = dict.fromkeys(_right(command) for command in (*self.commands, *self.listening))
         places = f"~{self.prefix}* &{self.prefix}*" if self.listening else f"~{self.prefix}*"
         return " ".join((places, "+evalsha +eval +script|load", *(f"+{name}" for name in names), "+info"))
+
+
+def _right(command: Sequence[bytes]) -> str:
+    """The right to *command*: of one with subcommands, to that one alone."""
+    words = command[:2] if command[0] == b"PUBSUB" else command[:1]
+    return b"|".join(words).decode().lower()
 
 
 @dataclass(frozen=True, slots=True)
