@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -110,18 +111,41 @@ async def a_cancelled_acquire_ends_when_it_was_carried_out(store: ValkeyLockStor
     hold_up(server)
     acquiring = begin(store.acquire("job", "holder", 60_000))
     await send_off()
-    acquiring.cancel()
-    await send_off()
-    try:
-        assert not acquiring.done(), "a release that follows would come before it"
-        releasing = begin(store.release("job", "stranger"))
+    with mock.patch.object(group, "_SEE_OUT_S", 60):
+        acquiring.cancel()
         await send_off()
-    finally:
-        let_go(server)
-    with pytest.raises(asyncio.CancelledError):
-        await acquiring
+        try:
+            assert not acquiring.done(), "a release that follows would come before it"
+            releasing = begin(store.release("job", "stranger"))
+            await send_off()
+        finally:
+            let_go(server)
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
     assert not await releasing
     assert await store.release("job", "holder"), "it had been carried out by the time that it ended"
+
+
+async def a_server_that_is_silent_holds_up_nobody_behind_a_cancelled_call(
+    store: ValkeyLockStore, server: ValkeyServer
+) -> None:
+    await warm_up(store)
+    connected = int(server.info("stats")["total_connections_received"])
+    hold_up(server)
+    acquiring = begin(store.acquire("job", "holder", 60_000))
+    await send_off()
+    acquiring.cancel()
+    next_one = begin(store.acquire("next", "holder", 60_000))
+    try:
+        await asyncio.wait([acquiring], timeout=5)
+        assert acquiring.cancelled(), "it waited for as long as the client does"
+        await asyncio.wait([next_one], timeout=0.5)
+        # The pause, and this look, are a connection each.
+        assert int(server.info("stats")["total_connections_received"]) > connected + 2, "it went the way that is dead"
+    finally:
+        let_go(server)
+    assert isinstance(await next_one, Acquired)
+    assert isinstance(await store.acquire("next", "holder", 60_000), Acquired)
 
 
 async def who_cancels_twice_does_not_wait(store: ValkeyLockStore, server: ValkeyServer) -> None:
@@ -208,6 +232,7 @@ FACTS: dict[str, Fact] = {
         a_dropped_connection_fails_each_with_an_error_of_its_own,
         a_cancelled_acquire_ends_when_it_was_carried_out,
         who_cancels_twice_does_not_wait,
+        a_server_that_is_silent_holds_up_nobody_behind_a_cancelled_call,
         a_call_that_is_cancelled_before_it_was_sent_is_not_sent,
         many_calls_do_not_hold_up_one,
         a_connection_that_the_server_closed_is_noticed,
@@ -236,8 +261,12 @@ async def check(fact: Fact, server: ValkeyServer, client: str, open_store: Any) 
         let_go(server)
 
 
-# glide connects anew by itself while a call waits, and the last three are about redis-py's pool.
-NOT_GLIDES = ("a_dropped_connection_fails_each_with_an_error_of_its_own", *list(FACTS)[-4:])
+# glide has one connection, which it opens anew by itself, and the last three are about redis-py's pool.
+NOT_GLIDES = (
+    "a_dropped_connection_fails_each_with_an_error_of_its_own",
+    "a_server_that_is_silent_holds_up_nobody_behind_a_cancelled_call",
+    *list(FACTS)[-4:],
+)
 
 
 @pytest.mark.parametrize(
@@ -314,6 +343,20 @@ BUGS: dict[str, tuple[str, Any, str, Any, str]] = {
         "_see_out",
         _ends_at_once,
         "a_cancelled_acquire_ends_when_it_was_carried_out",
+    ),
+    "a cancelled call waits for its answer": (
+        "redis",
+        group,
+        "_SEE_OUT_S",
+        60,
+        "a_server_that_is_silent_holds_up_nobody_behind_a_cancelled_call",
+    ),
+    "a group that nobody waits for is waited for": (
+        "redis",
+        group._Trip,
+        "give_up_if_deserted",
+        lambda trip: None,
+        "a_server_that_is_silent_holds_up_nobody_behind_a_cancelled_call",
     ),
     "a call that was given up is sent": (
         "redis",

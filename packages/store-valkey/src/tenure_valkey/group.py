@@ -24,6 +24,12 @@ Of more calls than these that wait where several groups may be under way, each t
 on one, the client works on the next. All in one group, the two would take turns.
 """
 
+_SEE_OUT_S: Final = 0.25
+"""
+How long a cancelled caller waits for the answer of what is under way, in seconds. Where the server answers it is the
+time of a call; elsewhere the connection is of no use, and the next group goes over a new one.
+"""
+
 _MOST_CALLS: Final = 512
 _MOST_BYTES: Final = 1 << 20
 """A group ends with the call that exceeds it: responses to be kept may be large, and are copied to be sent."""
@@ -112,8 +118,9 @@ class Line:
         """
         Send *call* with whatever else waits, and return its reply.
 
-        Cancelled before it was sent, it is taken out. Under way, it ends when its answer has come, so that a release
-        that follows an acquire comes after it; whoever cancels twice does not wait.
+        Cancelled before it was sent, it is taken out. Under way, it ends when its answer has come, or after a moment;
+        whoever cancels twice does not wait. What is asked after it, as the release that follows an acquire, comes after
+        it in any case. A group that nobody waits for any more is given up then, and holds up nobody.
 
         Raises: what came in place of a reply.
         """
@@ -182,18 +189,23 @@ class Line:
             stranded, self._calls = self._calls, deque()
             _fail(stranded, error)
             return
-        trip = _Trip()
-        calls = self._take(trip)
+        task = asyncio.current_task()
+        assert task is not None
+        trip = _Trip(task)
+        calls = trip.calls = self._take(trip)
         try:
             if calls:
                 await self._carrier.carry(calls)
         except Exception as error:  # noqa: BLE001 -- as above
             _fail(calls, error)
         except asyncio.CancelledError:
-            for call in calls:
-                call.answer.cancel()
-            raise
+            if not trip.given_up:
+                for call in calls:
+                    call.answer.cancel()
+                raise
         finally:
+            if trip.given_up:
+                task.uncancel()
             trip.end()
 
     def _take(self, trip: "_Trip") -> list[Pending]:
@@ -211,25 +223,34 @@ class Line:
 
 @final
 class _Trip:
-    """A group that is under way, until each of its calls has an answer."""
+    """
+    A group that is under way, until each of its calls has an answer.
 
-    __slots__ = ("_over", "_waiting")
+    Args:
+        task: What carries it.
 
-    def __init__(self) -> None:
-        self._over = False
-        self._waiting: asyncio.Future[None] | None = None
+    Attributes:
+        calls: Its calls.
+        given_up: Whether it was given up; its task goes on with the next one.
+        over: Done when it has ended.
+    """
+
+    __slots__ = ("_task", "calls", "given_up", "over")
+
+    def __init__(self, task: "asyncio.Task[None]") -> None:
+        self._task = task
+        self.calls: Sequence[Pending] = ()
+        self.given_up = False
+        self.over: asyncio.Future[None] = task.get_loop().create_future()
 
     def end(self) -> None:
-        self._over = True
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if not self.over.done():
+            self.over.set_result(None)
 
-    async def ended(self) -> None:
-        if self._over:
-            return
-        if self._waiting is None:
-            self._waiting = asyncio.get_running_loop().create_future()
-        await asyncio.wait((self._waiting,))
+    def give_up_if_deserted(self) -> None:
+        if not (self.over.done() or self.given_up) and all(call.answer.done() for call in self.calls):
+            self.given_up = True
+            self._task.cancel()
 
 
 async def ask_all(calls: Iterable[tuple[Line, Pending]]) -> list[Any]:
@@ -248,12 +269,18 @@ async def ask_all(calls: Iterable[tuple[Line, Pending]]) -> list[Any]:
 
 
 async def _see_out(calls: Sequence[Pending]) -> None:
-    """Take out the calls that have not left, and wait for the others."""
+    """Take out the calls that have not left, and wait for the others, for a moment."""
     for call in calls:
         if not call.answer.cancel() and not call.answer.cancelled():
             call.answer.exception()  # looked at here: whoever asked has left
-    for trip in {call.trip for call in calls if call.trip is not None}:
-        await trip.ended()
+    trips = {call.trip for call in calls if call.trip is not None and not call.trip.over.done()}
+    if not trips:
+        return
+    try:
+        await asyncio.wait([trip.over for trip in trips], timeout=_SEE_OUT_S)
+    finally:
+        for trip in trips:
+            trip.give_up_if_deserted()
 
 
 def _fail(calls: Iterable[Pending], error: Exception) -> None:
