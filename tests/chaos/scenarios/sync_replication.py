@@ -106,11 +106,12 @@ class _Rounds:
         async with contextlib.AsyncExitStack() as ending:
             opened = [await ending.enter_async_context(open_store(self._url(name))) for name in _STORES]
             direct, by_hand, alone = map(self._caller.around, opened)
-            settings = {"ttl": 60, "store_timeout": _CALL_S, "hooks": [self._caller], "startup_check": False}
-            locks = await ending.enter_async_context(Locks(by_hand, **settings))
+            locks = Locks(by_hand, ttl=60, store_timeout=_CALL_S, hooks=[self._caller], startup_check=False)
+            await ending.enter_async_context(locks)
             await asyncio.to_thread(self._pair.cut_replication)
             cut_at = time.monotonic()
             self._naive = [secrets.token_hex(8) for _ in range(_EACH)]
+            calls: list[Coroutine[Any, Any, Any]]
             calls = [direct.acquire(_fresh_key(), _fresh_owner(), 60_000) for _ in range(_EACH)]
             calls += [locks.try_acquire(_fresh_key()) for _ in range(_EACH)]
             abandoned = asyncio.create_task(alone.acquire(_fresh_key(), _fresh_owner(), 60_000))
