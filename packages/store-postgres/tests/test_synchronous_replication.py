@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from tenure_testbed.postgres_pair import PostgresPair
 from tenure_testbed.pytest_plugin import or_skip
 
 Owner = Callable[[], str]
+
+_RELEASES = ("release", "release_many")
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +90,35 @@ async def test_a_renewal_whose_wait_was_cancelled_is_unknown(
     with pytest.raises(UnreplicatedWriteError):
         await cancelled_in_the_wait(store.renew_many([Claim("job", holder, 60_000)]))
     assert await store.renew("job", holder, 60_000)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
+@pytest.mark.usefixtures("onlooker")
+async def test_a_release_waits_for_no_standby(  # noqa: PLR0917 -- fixtures
+    pair: PostgresPair,
+    store: PostgresLockStore,
+    owner: Owner,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    planted: bool,
+) -> None:
+    """Nor for a disk: what a crash undoes is there again for a ttl at most, and a grant behind it waits for both."""
+    if planted:
+        sql = store._sql
+        waiting = {name: getattr(sql, name).replace("_commit', 'off'", "_commit', 'on'") for name in _RELEASES}
+        waiting["release_many"] = waiting["release_many"].replace("= 'off'", "= 'on'")
+        monkeypatch.setattr(store._lanes._releases, "_sql", replace(sql, **waiting))
+    holder = owner()
+    keys = [f"job-{number}" for number in range(count)]
+    granted = await asyncio.gather(*(store.acquire(key, holder, 60_000) for key in keys))
+    assert all(isinstance(grant, Acquired) for grant in granted)
+    await asyncio.to_thread(pair.cut_replication)
+    releases = [asyncio.create_task(store.release(key, holder)) for key in keys]
+    done, _ = await asyncio.wait(releases, timeout=1 if planted else 20)
+    await asyncio.to_thread(pair.heal)
+    assert [release in done for release in releases] == [not planted] * count
+    assert await asyncio.gather(*releases) == [True] * count
 
 
 async def test_a_record_whose_wait_was_cancelled_is_unknown_and_can_be_asked_for_again(

@@ -7,8 +7,11 @@
 -- kept until the commit is seen by everybody: who comes to wait meanwhile gets the shared one afterwards, asks again
 -- and finds the key free. No release falls between the two. A hash that two keys share wakes a waiter for nothing.
 -- A partition has an oid of its own; waiters know that of the whole table.
+-- The commit waits for no disk and no standby, so that the next holder, who waits for his own, waits for one and not
+-- for two; his has this one in it. What a crash may undo is the release of a key that nobody has taken since: its lock
+-- is there again, for what was left of its ttl, and keeps out as one whose holder died.
 WITH bound AS MATERIALIZED (
-    SELECT set_config('lock_timeout', $3, true)
+    SELECT set_config('lock_timeout', $3, true), set_config('synchronous_commit', 'off', true)
 ),
 freed AS (
     UPDATE tenure_locks AS lock
