@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from tenure import Locks
 from tenure.errors import LeaseStateError
 from tenure.store import Acquired, Claim, Held
 from tenure_postgres import PostgresLockStore
@@ -191,6 +192,7 @@ async def starved(make_engine: MakeEngine) -> AsyncIterator[AsyncEngine]:
 
 async def test_locks_go_on_while_the_application_has_every_connection_of_the_pool(starved: AsyncEngine) -> None:
     store = PostgresLockStore(starved)
+    await store.check()
     for _ in range(3):
         assert all(isinstance(reply, Acquired) for reply in await take_all(store, "me", KEYS))
         assert await all_of(store.renew(key, "me", 60_000) for key in KEYS) == [True] * 50
@@ -212,6 +214,16 @@ async def test_a_lane_that_broke_is_opened_again_past_a_starved_pool(
     assert await store.renew("job", "me", 60_000)
     assert isinstance(await store.acquire("job-2", "me", 60_000), Acquired)
     await store.aclose()
+
+
+async def test_a_start_and_leases_that_are_held_take_two_connections(
+    make_engine: MakeEngine, person: Any, until: Until
+) -> None:
+    async with Locks(PostgresLockStore(make_engine()), ttl=30) as locks:
+        leases = [await locks.acquire(key) for key in KEYS]
+        assert await locks.acquirer._store.renew_many([lease._kept.claim for lease in leases]) == [True] * len(KEYS)
+        await until(lambda: person.fetchval(f"SELECT ({OTHERS}) = 2"), "the one of the check to be gone")
+        assert all(lease.held for lease in leases)
 
 
 async def test_a_store_has_two_connections_beyond_the_pool_at_most(make_engine: MakeEngine, person: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tenure.store import Finding
-from tenure_postgres import PostgresLockStore, create_lock_engine, create_schema_sql
+from tenure_postgres import PostgresIdempotencyStore, PostgresLockStore, create_lock_engine, create_schema_sql
 from tenure_postgres.lock_table import LOCKS
 from tenure_postgres.startup_check import _columns, _durability, _server
 from tenure_postgres.statements import TableName
@@ -257,7 +257,8 @@ async def test_a_pooler_that_loses_prepared_statements_in_the_check_is_a_finding
     make_engine: MakeEngine, pgbouncer: PgBouncer, database_url: str, connect: Any
 ) -> None:
     url = pgbouncer.url(database_of(database_url))
-    store = PostgresLockStore(make_engine(url, pool_size=1, max_overflow=0))
+    # The lock store looks through a new connection each time, whose statements are lost within a check alone.
+    store = PostgresIdempotencyStore(make_engine(url, pool_size=1, max_overflow=0))
     await store.check()
     async with connect(url) as other, other.transaction():
         await other.execute("SELECT 1")  # it holds the server that has the statements; the next check gets another

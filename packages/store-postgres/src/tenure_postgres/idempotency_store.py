@@ -213,7 +213,8 @@ class PostgresIdempotencyStore:
     async def check(self) -> Sequence[Finding]:
         """Look at the server, the table and the role's rights, without writing; see `tenure_postgres.startup_check`."""
         self._engine.refuse_closed()
-        return await check_server(self._engine.connections, self.table, RECORDS)
+        async with self._engine.connections.borrowed() as session:
+            return await check_server(session, self.table, RECORDS)
 
     async def aclose(self) -> None:
         """Close what the store opened itself: its engine, where it owns it. May be called again."""

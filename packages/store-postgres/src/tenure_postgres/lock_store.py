@@ -22,6 +22,7 @@ from tenure.store import (
     check_owner,
     check_ttl_ms,
 )
+from tenure_postgres.lane_connection import LaneConnection
 from tenure_postgres.lanes import Lanes
 from tenure_postgres.lock_table import LOCKS
 from tenure_postgres.startup_check import check_server
@@ -80,6 +81,7 @@ class PostgresLockStore:
         self.table = table_name_of(table, schema, LOCKS)
         self._sql = LockStatements.of(self.table)
         self._engine = StoreEngine(engine, lock_timeout=lock_timeout, owns_engine=owns_engine, opened_with="open_store")
+        self._of = engine
         self._lanes = Lanes(engine, self._engine, self._sql)
         self._wakeups = Wakeups(engine, self._engine.connections, self.table)
 
@@ -180,9 +182,17 @@ class PostgresLockStore:
         return pruned
 
     async def check(self) -> Sequence[Finding]:
-        """Look at the server, the table and the role's rights, without writing; see `tenure_postgres.startup_check`."""
+        """
+        Look at the server, the table and the role's rights, without writing; see `tenure_postgres.startup_check`.
+
+        It has a connection of its own that it closes, so that one of the pool is neither waited for nor left behind.
+        """
         self._engine.refuse_closed()
-        return await check_server(self._engine.connections, self.table, LOCKS)
+        connection = LaneConnection(self._of, self._engine.connections)
+        try:
+            return await check_server(await connection.ready(), self.table, LOCKS)
+        finally:
+            await connection.aclose()
 
     async def aclose(self) -> None:
         """Close what the store opened itself: its connections, and its engine where it owns it. May be called again."""

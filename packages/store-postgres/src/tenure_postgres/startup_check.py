@@ -12,7 +12,7 @@ from typing import Any, Final
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from tenure.store import Finding
-from tenure_postgres.connection import Connections, Session
+from tenure_postgres.connection import Session
 from tenure_postgres.statements import TableName, read_statement
 from tenure_postgres.table import TableShape
 
@@ -32,27 +32,26 @@ _POOLER_REMEDY: Final = (
 Row = Mapping[str, Any]
 
 
-async def check_server(connections: Connections, table: TableName, shape: TableShape) -> Sequence[Finding]:
+async def check_server(session: Session, table: TableName, shape: TableShape) -> Sequence[Finding]:
     """
     Look at the server, the table and the role's rights.
 
     Returns:
         What was found; nothing where all is well.
 
-    Raises: what the driver or the pool raises; a server that cannot be reached is not a finding.
+    Raises: what the driver raises; a server that cannot be reached is not a finding.
     """
-    async with connections.borrowed() as session:
-        try:
-            return await _look(session, table, shape)
-        except (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError):
-            return [
-                Finding(
-                    "pooler-prepared-statements",
-                    fatal=True,
-                    message="A pooler in transaction mode gave a statement to a server that had not prepared it.",
-                    remedy=_POOLER_REMEDY,
-                )
-            ]
+    try:
+        return await _look(session, table, shape)
+    except (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError):
+        return [
+            Finding(
+                "pooler-prepared-statements",
+                fatal=True,
+                message="A pooler in transaction mode gave a statement to a server that had not prepared it.",
+                remedy=_POOLER_REMEDY,
+            )
+        ]
 
 
 async def _look(session: Session, table: TableName, shape: TableShape) -> list[Finding]:
