@@ -11,12 +11,13 @@ from redis.asyncio import Connection
 from tenure.store import Acquired, Held
 from tenure_testbed import ValkeyCluster
 from tenure_valkey import Script, ValkeyLockStore, lock_store
+from tenure_valkey.channels import Channels
 
 OpenStore = Callable[..., ValkeyLockStore]
 Until = Callable[..., Awaitable[None]]
 
 SLOW_BY_GLIDE = pytest.mark.parametrize("client", [pytest.param("glide", marks=pytest.mark.matrix), "redis"])
-"""glide takes three seconds to subscribe again."""
+"""glide takes up to three seconds to subscribe again."""
 
 
 @pytest.fixture
@@ -159,8 +160,22 @@ async def test_who_listens_at_a_replica_hears_of_no_grant_that_went_on_to_the_ne
     assert (heard == b"the next word") != planted
 
 
+@pytest.mark.matrix
+async def test_planted_a_store_that_counts_no_listeners_is_passed_over_from_a_planned_failover_on(
+    valkey_cluster: ValkeyCluster, valkey_cluster_url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """glide stays subscribed at what is a replica now."""
+    monkeypatch.setattr(Channels, "counted", lambda *_: None)
+    store = open_store(valkey_cluster_url, client="glide", timeout="5s")
+    key = key_on(valkey_cluster, 0)
+    await wait_for(store, key)
+    await asyncio.to_thread(valkey_cluster.failover, 0)
+    with pytest.raises(AssertionError, match="no release was heard of"):
+        await _is_told_in_the_end(store, key, within_s=5.0)
+
+
 async def _is_told_in_the_end(store: ValkeyLockStore, key: str, within_s: float = 10.0) -> None:
-    """Every release frees the key or grants it; within some polls (glide takes three seconds) it grants it again."""
+    """Every release frees the key or grants it; within some polls (glide connects anew) it grants it again."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_s
     while True:

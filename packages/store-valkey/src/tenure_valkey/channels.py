@@ -122,6 +122,22 @@ class Channels:
             await asyncio.wait([channel.opening], timeout=left_s)
         return self.ready(lock)
 
+    def counted(self, name: bytes, listeners: int) -> None:
+        """
+        Take note of how many listen to the channel *name* where its lock lives; -1 where the server does not say.
+
+        None do where what a subscription was made on is a primary no more: after a failover, of which a connection
+        that stands tells nothing. It is given up then, and made anew by the next poll.
+        """
+        if listeners:
+            self._failures = 0
+            return
+        channel, loop = self._channels.get(name), asyncio.get_running_loop()
+        if loop is self._loop and self._subscriber is not None and channel is not None and channel.opening is None:
+            del self._channels[name]
+            self._subscriber.lose(name)
+            self._back_off(loop)
+
     def commands(self) -> tuple[tuple[bytes, ...], ...]:
         """What a user has to have the right to: words of commands, on a channel that is nobody's."""
         if self._runner is None:
@@ -163,10 +179,8 @@ class Channels:
             if subscriber is None:
                 return
             await subscriber.add(name)
-            self._failures = 0
         except Exception as error:  # noqa: BLE001 -- whatever a client raises; who waits polls
-            self._retry_at = loop.time() + min(_FIRST_BACKOFF_S * 2**self._failures, _LONGEST_BACKOFF_S)
-            self._failures = min(self._failures + 1, 10)
+            self._back_off(loop)
             _LOG.debug("Waiters are not told of releases for now, and poll: %s", type(error).__name__)
             return
         finally:
@@ -174,6 +188,11 @@ class Channels:
         self._watch_idleness(loop)
         if len(self._channels) > _MOST_IDLE and subscriber is self._subscriber:
             await self._give_up_unused(subscriber, loop.time())
+
+    def _back_off(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Open no channel for a while, longer each time until one is heard on."""
+        self._retry_at = loop.time() + min(_FIRST_BACKOFF_S * 2**self._failures, _LONGEST_BACKOFF_S)
+        self._failures = min(self._failures + 1, 10)
 
     async def _made(self, lock: bytes, name: bytes) -> Subscriber | None:
         """Have the runner make a subscriber, once for all channels, if the user may have one."""

@@ -65,7 +65,7 @@ class GlideRunner:
         self._lines: ClusterLines | None = None
         if self.is_cluster:
             self._lines = ClusterLines(client, abreast=abreast, alone=max(1, limit * 2 // 5))
-        self._line = Line(Batches(client, is_cluster=False), abreast=abreast)
+        self._line = Line(Batches(client, is_cluster=False), abreast=abreast, can_give_up=False)
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Coroutine[Any, Any, Any]:
         """Run *script*: glide loads it where the server has not seen it, and EVAL brings it where that was in vain."""

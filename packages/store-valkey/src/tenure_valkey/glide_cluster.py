@@ -44,7 +44,7 @@ class ClusterLines:
         self._nodes: list[str] = []
         self._lines: dict[str, Line] = {}
         # glide routes each.
-        self._alone = Line(self._batches(), abreast=alone, most_calls=1)
+        self._alone = Line(self._batches(), abreast=alone, most_calls=1, can_give_up=False)
         self._looked_at_s: float | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -58,7 +58,7 @@ class ClusterLines:
         name = self._nodes[bisect.bisect_right(self._starts, slot_of(keys[0])) - 1]
         line = self._lines.get(name)
         if line is None:
-            line = self._lines[name] = Line(self._batches(), abreast=self._abreast)
+            line = self._lines[name] = Line(self._batches(), abreast=self._abreast, can_give_up=False)
         return line
 
     def _batches(self) -> Batches:

@@ -2,8 +2,9 @@
 Listening through valkey-glide: a second client with the settings of the first, because messages of a client that the
 application made are the application's.
 
-glide subscribes again by itself, after a failover and after a slot has moved, within about three seconds. Until then a
-release passes over those who wait there, and they poll.
+glide subscribes again by itself after a connection broke and after a slot has moved, within about three seconds. Until
+then a release passes over those who wait there, and they poll. After a planned failover it stays where it is, at what
+is a replica now, until it looks around by itself (a minute): `lose` has it connect anew.
 """
 
 import asyncio
@@ -46,6 +47,7 @@ class GlideSubscriber:
         self._client: Any = None
         self._closing: asyncio.Task[None] | None = None
         self._channels: set[bytes] = set()
+        self._ends: set[asyncio.Task[None]] = set()
 
     async def add(self, channel: bytes) -> None:
         """Subscribe to *channel*; return once the server has said so."""
@@ -73,19 +75,32 @@ class GlideSubscriber:
             self._channels.discard(channel)
             await (client.sunsubscribe_lazy if b"{" in channel else client.unsubscribe_lazy)({channel.decode()})
 
+    def lose(self, channel: bytes) -> None:
+        """Give up the client: another one learns where *channel* is now."""
+        client = self._client
+        if client is not None and channel in self._channels:
+            self._let_go()
+            self._ends.add(ending := self._loop.create_task(client.close()))
+            ending.add_done_callback(self._ends.discard)
+
     async def aclose(self) -> None:
         """Close the client."""
         async with self._making:
             if self._client is not None:
                 await self._forget(self._client)
+        if self._ends:
+            await asyncio.wait(self._ends)
 
     async def _forget(self, client: Any) -> None:
         if client is self._client:
-            self._client = None
-            self._channels.clear()
-            if self._closing is not None:
-                self._closing.cancel()
+            self._let_go()
         await client.close()
+
+    def _let_go(self) -> None:
+        self._client = None
+        self._channels.clear()
+        if self._closing is not None:
+            self._closing.cancel()
 
     def _take(self, message: Any, _: Any) -> None:
         data = message.message

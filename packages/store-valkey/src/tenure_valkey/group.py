@@ -104,10 +104,14 @@ class Line:
         carrier: What takes them there.
         abreast: How many groups may be under way at once.
         most_calls: How many calls a group may have.
+        can_give_up: Whether a group that is given up is not carried out later: glide goes on with one.
     """
 
-    def __init__(self, carrier: Carrier, *, abreast: int = 1, most_calls: int = _MOST_CALLS) -> None:
+    def __init__(
+        self, carrier: Carrier, *, abreast: int = 1, most_calls: int = _MOST_CALLS, can_give_up: bool = True
+    ) -> None:
         self._carrier = carrier
+        self._can_give_up = can_give_up
         self._abreast = abreast
         self._most_calls = most_calls
         self._calls: deque[Pending] = deque()
@@ -120,7 +124,8 @@ class Line:
 
         Cancelled before it was sent, it is taken out. Under way, it ends when its answer has come, or after a moment;
         whoever cancels twice does not wait. What is asked after it, as the release that follows an acquire, comes after
-        it in any case. A group that nobody waits for any more is given up then, and holds up nobody.
+        it in any case. A group that nobody waits for any more is given up then, and holds up nobody. What a client goes
+        on with all the same is waited for, for as long as that takes.
 
         Raises: what came in place of a reply.
         """
@@ -191,7 +196,7 @@ class Line:
             return
         task = asyncio.current_task()
         assert task is not None
-        trip = _Trip(task)
+        trip = _Trip(task, can_give_up=self._can_give_up)
         calls = trip.calls = self._take(trip)
         try:
             if calls:
@@ -228,6 +233,7 @@ class _Trip:
 
     Args:
         task: What carries it.
+        can_give_up: As the line's.
 
     Attributes:
         calls: Its calls.
@@ -235,10 +241,11 @@ class _Trip:
         over: Done when it has ended.
     """
 
-    __slots__ = ("_task", "calls", "given_up", "over")
+    __slots__ = ("_task", "calls", "can_give_up", "given_up", "over")
 
-    def __init__(self, task: "asyncio.Task[None]") -> None:
+    def __init__(self, task: "asyncio.Task[None]", *, can_give_up: bool) -> None:
         self._task = task
+        self.can_give_up = can_give_up
         self.calls: Sequence[Pending] = ()
         self.given_up = False
         self.over: asyncio.Future[None] = task.get_loop().create_future()
@@ -248,7 +255,11 @@ class _Trip:
             self.over.set_result(None)
 
     def give_up_if_deserted(self) -> None:
-        if not (self.over.done() or self.given_up) and all(call.answer.done() for call in self.calls):
+        if (
+            self.can_give_up
+            and not (self.over.done() or self.given_up)
+            and all(call.answer.done() for call in self.calls)
+        ):
             self.given_up = True
             self._task.cancel()
 
@@ -276,8 +287,9 @@ async def _see_out(calls: Sequence[Pending]) -> None:
     trips = {call.trip for call in calls if call.trip is not None and not call.trip.over.done()}
     if not trips:
         return
+    within_s = _SEE_OUT_S if all(trip.can_give_up for trip in trips) else None
     try:
-        await asyncio.wait([trip.over for trip in trips], timeout=_SEE_OUT_S)
+        await asyncio.wait([trip.over for trip in trips], timeout=within_s)
     finally:
         for trip in trips:
             trip.give_up_if_deserted()

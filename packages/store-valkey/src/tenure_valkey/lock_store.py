@@ -262,8 +262,9 @@ class ValkeyLockStore:
         self._places.ask(keys[0], asking)
         reply = await self._run(_ACQUIRE, keys, args)
         match reply:
-            case [0, int(left), int(held_with)]:
+            case [0, int(left), int(held_with), int(listeners)]:
                 self._places.taken(keys[0], asking, held_with)
+                self._channels.counted(channel, listeners)
                 return Held(left if left >= 0 else None)
             case [1, *_]:
                 self._places.leave(keys[0], asking)

@@ -68,6 +68,12 @@ class RedisSubscriber:
             if channel in line.channels:
                 await line.remove(channel)
 
+    def lose(self, channel: bytes) -> None:
+        """Give up the connection on which *channel* is subscribed."""
+        for line in self._lines.values():
+            if channel in line.channels:
+                line.end()
+
     async def aclose(self) -> None:
         """Close the connections."""
         lines, self._lines = self._lines, {}
@@ -124,18 +130,18 @@ class _Line:
         if self._waits_since is not None:
             if now - self._waits_since > _ANSWER_S:
                 # The server may be there, and the way to it not: whoever asks next takes a new connection.
-                self._end()
+                self.end()
         elif now - self._heard_at > _QUIET_S and self.channels:
             self._waits_since = now
             self._asking = asyncio.get_running_loop().create_task(self._ask())
         return not self.ended
 
     async def aclose(self) -> None:
-        self._end()
+        self.end()
         if self._reader is not None:
             await asyncio.wait([self._reader])
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self.ended = True
         for task in (self._reader, self._asking):
             if task is not None:

@@ -32,6 +32,10 @@ class Subscriber(Protocol):
         """Give *channel* up, where it is subscribed."""
         ...
 
+    def lose(self, channel: bytes) -> None:
+        """Give up what *channel* is subscribed on: its server says that nobody listens. Nothing is waited for."""
+        ...
+
     async def aclose(self) -> None:
         """Close the connections. May be called again."""
         ...

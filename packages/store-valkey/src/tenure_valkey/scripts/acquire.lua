@@ -4,7 +4,8 @@
 -- KEYS  the lock, its fence
 -- ARGV  owner, ttl in ms, fence retention in ms; and, of one who waits: ms until its place ends, its channel
 -- Reply {1, token, after} granted
---       {0, ms left or -1} held    {0, ms left or -1, the holder's token} held, and the owner stands in the queue
+--       {0, ms left or -1} held    {0, ms left or -1, the holder's token, how many listen} held, and the owner stands in
+--                                  the queue, where a release passes it over if nobody listens to its channel here
 --       {-1} foreign lock    {-2} foreign fence    {-3} used up
 --       after: 0 unknown, 1 released, 2 expired
 --
@@ -55,7 +56,9 @@ if value then
       value = value .. entry
       -- Some thousand places, for a renewal reads them all. A full server refuses to write, and then the owner polls.
       if #value <= 131072 and not redis.pcall('SET', KEYS[1], value, 'KEEPTTL').err then
-        return {0, left, tonumber(token)}
+        local count = string.find(ARGV[5], '{', 1, true) and 'SHARDNUMSUB' or 'NUMSUB'
+        local listeners = redis.pcall('PUBSUB', count, ARGV[5])
+        return {0, left, tonumber(token), listeners[2] or -1}
       end
     end
     return {0, left}
