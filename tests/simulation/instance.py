@@ -16,7 +16,7 @@ from simulation.workloads.jobs import Jobs
 from simulation.workloads.locks import work
 from simulation.workloads.requests import Requests
 from tenure import ConfigurationError, Locks, TenureError
-from tenure.events import Event, LeaseAcquired, LeaseLost, RenewalFailed
+from tenure.events import Event, LeaseAcquired, LeaseLost, LeaseReleased, RenewalFailed
 from tenure.idempotency import Idempotency
 
 __all__ = ["Instances"]
@@ -166,6 +166,8 @@ class Instances:
             elif isinstance(event, LeaseLost):
                 scene.journal.say(life.name, f"lost {event.key}, token {event.token}: {event.reason.value}")
                 scene.watch.lost(life, event)
+            elif isinstance(event, LeaseReleased):
+                scene.watch.given_back(life, event)
             elif isinstance(event, RenewalFailed):
                 scene.journal.saw("a renewal failed, and is tried again")
 

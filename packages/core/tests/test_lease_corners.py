@@ -10,7 +10,7 @@ import pytest
 
 from tenure import Held, InMemoryLockStore, LeaseLostError, LeaseStateError, Locks, LossReason, _kept
 from tenure._lease_machine import LeaseEvent
-from tenure.events import LeaseLost
+from tenure.events import LeaseLost, LeaseReleased
 from tenure.store import QueuesWaiters
 from tenure.testing import FaultyStore, LoopClock, virtual
 
@@ -195,7 +195,12 @@ async def test_a_lease_that_is_left_to_expire_does_so_in_time_though_a_renewal_w
             world.store.on(method).slow_request(0.5, times=1)
         while not lease._kept.attempts:
             await asyncio.sleep(0.05)
-        await locks.acquirer.let_expire(lease, 0.25)
+        leaving = asyncio.create_task(locks.acquirer.let_expire(lease, 0.25))
+        await asyncio.sleep(0)
+        assert [event for event in world.events if isinstance(event, LeaseReleased)], (
+            "it is told before it is waited for"
+        )
+        await leaving
         await asyncio.sleep(0.3)
         assert await world.store.list_locks() == []
 

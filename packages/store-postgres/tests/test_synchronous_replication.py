@@ -23,7 +23,7 @@ from tenure_testbed.pytest_plugin import or_skip
 
 Owner = Callable[[], str]
 
-_RELEASES = ("release", "release_many")
+_AS_A_WAITER_DOES = "SELECT pg_advisory_lock_shared('tenure_locks'::regclass::oid::int, hashtext('job'))"
 
 
 @pytest.fixture(scope="module")
@@ -92,33 +92,42 @@ async def test_a_renewal_whose_wait_was_cancelled_is_unknown(
     assert await store.renew("job", holder, 60_000)
 
 
-@pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
-@pytest.mark.usefixtures("onlooker")
-async def test_a_release_waits_for_no_standby(  # noqa: PLR0917 -- fixtures
+async def test_a_release_waits_for_no_standby_where_somebody_waits_for_the_key(  # noqa: PLR0917 -- fixtures
     pair: PostgresPair,
+    onlooker: Any,
     store: PostgresLockStore,
     owner: Owner,
     monkeypatch: pytest.MonkeyPatch,
-    count: int,
     planted: bool,
 ) -> None:
-    """Nor for a disk: what a crash undoes is there again for a ttl at most, and a grant behind it waits for both."""
+    """Nor for a disk: the next holder's own commit, which has the release in it, waits for both."""
     if planted:
-        sql = store._sql
-        waiting = {name: getattr(sql, name).replace("_commit', 'off'", "_commit', 'on'") for name in _RELEASES}
-        waiting["release_many"] = waiting["release_many"].replace("= 'off'", "= 'on'")
-        monkeypatch.setattr(store._lanes._releases, "_sql", replace(sql, **waiting))
+        waits = store._sql.release.replace("'synchronous_commit', 'off'", "'synchronous_commit', 'on'")
+        monkeypatch.setattr(store._lanes._releases, "_sql", replace(store._sql, release=waits))
     holder = owner()
-    keys = [f"job-{number}" for number in range(count)]
-    granted = await asyncio.gather(*(store.acquire(key, holder, 60_000) for key in keys))
-    assert all(isinstance(grant, Acquired) for grant in granted)
+    assert isinstance(await store.acquire("job", holder, 60_000), Acquired)
+    await onlooker.execute(_AS_A_WAITER_DOES)
     await asyncio.to_thread(pair.cut_replication)
-    releases = [asyncio.create_task(store.release(key, holder)) for key in keys]
-    done, _ = await asyncio.wait(releases, timeout=1 if planted else 20)
+    releasing = asyncio.create_task(store.release("job", holder))
+    await asyncio.wait([releasing], timeout=1 if planted else 20)
+    returned = releasing.done()
     await asyncio.to_thread(pair.heal)
-    assert [release in done for release in releases] == [not planted] * count
-    assert await asyncio.gather(*releases) == [True] * count
+    assert await releasing
+    assert returned == (not planted)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+async def test_a_release_that_nobody_waits_for_waits_for_the_standby(
+    onlooker: Any, store: PostgresLockStore, owner: Owner, cancelled_in_the_wait: Any, count: int
+) -> None:
+    keys, holder = [f"job-{number}" for number in range(count)], owner()
+    await asyncio.gather(*(store.acquire(key, holder, 60_000) for key in keys))
+
+    async def release_all() -> list[Any]:
+        return await asyncio.gather(*(store.release(key, holder) for key in keys), return_exceptions=True)
+
+    assert {type(end) for end in await cancelled_in_the_wait(release_all())} == {UnreplicatedWriteError}
 
 
 async def test_a_record_whose_wait_was_cancelled_is_unknown_and_can_be_asked_for_again(

@@ -265,7 +265,8 @@ async def test_a_server_that_is_away_is_asked_with_growing_pauses_and_no_waiter_
         store._wakeups._not_before = 0.0
         monkeypatch.setattr(wakeups, "_UNKNOWN_S", 3600.0)
         await store.released("job")
-        await hand_over(store, store)
+        # Of another key: a crash may undo a release whose waiter has not taken the key yet.
+        await hand_over(store, store, "another")
         assert store._wakeups._backoff._tries == 0
 
 
@@ -458,13 +459,12 @@ async def test_a_release_that_nobody_waits_for_does_not_wait_for_the_commit_of_a
     async with connect(url) as person, PostgresLockStore(local, owns_engine=True) as store:
         await person.execute(create_schema_sql())
         holder, key_of_nobody, last = owner(), owner(), owner()
-        for key in ("job", "slow"):
-            await store.acquire(key, holder, LONG_MS)
+        await store.acquire("job", holder, LONG_MS)
         await store.acquire("nobody's", key_of_nobody, LONG_MS)
-        tasks = [await waiting(store, "job"), await waiting(store, "slow")]
+        task = await waiting(store, "job")
         await asyncio.to_thread(own_postgres.configure, synchronous_standby_names="nobody")
-        async with open_postgres_store(url) as stuck:
-            slow = asyncio.create_task(stuck.release("slow", holder))
+        async with connect(url) as another:
+            slow = asyncio.create_task(another.execute("CREATE TABLE other (); SELECT pg_notify('other', '')"))
             waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = "
             await until(lambda: person.fetchval(waits + "'SyncRep'"), "the commit to wait for its standby")
 
@@ -476,7 +476,6 @@ async def test_a_release_that_nobody_waits_for_does_not_wait_for_the_commit_of_a
             assert not notifies.done()
 
             await asyncio.to_thread(own_postgres.configure, synchronous_standby_names="")
-            assert await slow
+            await slow
             assert await notifies
-            for task in tasks:
-                assert await is_woken(task)
+            assert await is_woken(task)

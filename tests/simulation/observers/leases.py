@@ -11,7 +11,7 @@ from simulation.network import Call
 from simulation.observers.grants import MARGIN, Grant
 from simulation.plan import Plan
 from tenure import Lease, LossReason
-from tenure.events import LeaseAcquired, LeaseLost
+from tenure.events import LeaseAcquired, LeaseLost, LeaseReleased
 from tenure.store import Acquired, Held
 
 __all__ = ["LeaseWatch"]
@@ -254,6 +254,12 @@ class LeaseWatch:
         if life.loop.time() > grant.told_by() + _AT_ONCE_S:
             late_s = life.loop.time() - grant.told_by()
             self._journal.broke("signal", f'the loss of "{event.key}" is told to {grant.label} {late_s:.3f} s late')
+
+    def given_back(self, life: Life, event: LeaseReleased) -> None:
+        """See the engine tell that a lease was given back: one that is left to expire is before anything is sent."""
+        grant = next((one for one in reversed(self._of_key[event.key]) if one.token == event.token), None)
+        if grant is not None and grant.life is life and not grant.ended:
+            self._give_back(grant)
 
     # ----------------------------------------------------------------------------------- what may not be
 

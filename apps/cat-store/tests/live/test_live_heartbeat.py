@@ -119,11 +119,11 @@ async def test_a_replica_of_the_same_name_that_came_meanwhile_is_not_declared_go
             # From here on the row is the successor's: the old one writes it no more, and then says goodbye.
             old._every_s = 60  # type: ignore[misc]
             await asyncio.sleep(0.2)  # the beat that was waited for before ends
+            before = await _backend_of(engine)
             await left.enter_async_context(heartbeat(postgres_url, LiveLog()))
-            new = await _backend_of(engine)
 
             async def taken_over() -> bool:
-                return await _backend_of(engine) != new
+                return await _backend_of(engine) != before
 
             await eventually(taken_over)
             # What it does at its end, without the beat that goes before and would take the row back.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Self, final
 
@@ -165,17 +165,25 @@ class Heartbeat:
         await connection.execute(statement, {"age": timedelta(seconds=self._log.now - self._began_at)})
 
     async def _write_events(self, connection: AsyncConnection) -> None:
+        zero: datetime | None = None
         while taken := self._log.take(_BATCH):
             try:
-                await connection.execute(_INSERT, [self._row(noted) for noted in taken])
+                # Once for all of them: a machine that stalls between two would put the later ones first.
+                zero = zero or await self._zero(connection)
+                await connection.execute(insert(EventRow), [self._row(noted, zero) for noted in taken])
             except BaseException:
                 # Whether they were written is unknown where no answer came: better told twice than never.
                 self._log.put_back(taken)
                 raise
 
-    def _row(self, noted: Noted) -> dict[str, object]:
+    async def _zero(self, connection: AsyncConnection) -> datetime:
+        """When the log's clock read zero, on the server's."""
+        now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+        return now - timedelta(seconds=self._log.now)
+
+    def _row(self, noted: Noted, zero: datetime) -> dict[str, object]:
         return {
-            "age": timedelta(seconds=max(0.0, self._log.now - noted.at)),
+            "at": zero + timedelta(seconds=noted.at),
             "instance": self._instance,
             "level": noted.level,
             "kind": noted.kind,
@@ -196,9 +204,6 @@ class Heartbeat:
             )
             .values(stopped_at=func.clock_timestamp(), leads={})
         )
-
-
-_INSERT: Final = insert(EventRow).values(at=func.clock_timestamp() - _AGE)
 
 
 async def _prune(connection: AsyncConnection) -> None:

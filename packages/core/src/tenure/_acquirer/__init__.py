@@ -196,15 +196,15 @@ class Acquirer:
         if not kept.held:
             return
         self._keeper.end(kept, LeaseEvent.GIVEN_BACK)
+        # Told now: what follows may take longer than the lease would have lasted.
+        self._emit(LeaseReleased(kept.claim.key, kept.token, self._clock.now() - kept.held_since))
         # A renewal that is under way may reach the store after this one, and give the lock its whole ttl again.
         until = self._clock.now() + self._store_timeout_s
         for attempt in kept.attempts:
             await wait_until(self._clock, attempt.task, when=until)
-        claim, rest_ms = kept.claim, max(1, round(within_s * 1000))
-        renewal = self._store.renew(claim.key, claim.owner, rest_ms)
+        renewal = self._store.renew(kept.claim.key, kept.claim.owner, max(1, round(within_s * 1000)))
         with contextlib.suppress(Exception):
             await self._keeper.call("renew", renewal, timeout_s=self._store_timeout_s)
-        self._emit(LeaseReleased(claim.key, kept.token, self._clock.now() - kept.held_since))
 
     # -------------------------------------------------------------------------------- the line
 

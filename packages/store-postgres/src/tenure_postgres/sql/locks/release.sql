@@ -7,11 +7,11 @@
 -- kept until the commit is seen by everybody: who comes to wait meanwhile gets the shared one afterwards, asks again
 -- and finds the key free. No release falls between the two. A hash that two keys share wakes a waiter for nothing.
 -- A partition has an oid of its own; waiters know that of the whole table.
--- The commit waits for no disk and no standby, so that the next holder, who waits for his own, waits for one and not
--- for two; his has this one in it. What a crash may undo is the release of a key that nobody has taken since: its lock
--- is there again, for what was left of its ttl, and keeps out as one whose holder died.
+-- Where somebody waits the commit waits for no disk and no standby: the next holder waits for his own, which has this
+-- one in it, and so for one and not for two. A crash in between undoes the release, and the lock is there again for
+-- what was left of its ttl, as one whose holder died.
 WITH bound AS MATERIALIZED (
-    SELECT set_config('lock_timeout', $3, true), set_config('synchronous_commit', 'off', true)
+    SELECT set_config('lock_timeout', $3, true)
 ),
 freed AS (
     UPDATE tenure_locks AS lock
@@ -22,7 +22,8 @@ freed AS (
 )
 SELECT true AS released,
        CASE WHEN NOT pg_try_advisory_xact_lock(mark.of_table, mark.of_key)
-            THEN pg_notify('tenure', concat(mark.of_table, ':', mark.of_key))
+            THEN set_config('synchronous_commit', 'off', true)
+                 || pg_notify('tenure', concat(mark.of_table, ':', mark.of_key))::text
        END AS told
 FROM freed,
      LATERAL (SELECT coalesce(pg_partition_root(freed.tableoid)::oid, freed.tableoid)::int AS of_table,

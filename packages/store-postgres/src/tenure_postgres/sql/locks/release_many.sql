@@ -1,8 +1,8 @@
 -- Prevents: A releases after its lock expired, and frees the one that B holds; one row that another session has locked
 -- stops every other release of its group.
 --
--- It goes about the rows as renew_many.sql does; what is done to one, who is notified of it, and what its commit waits
--- for, is as in release.sql.
+-- It goes about the rows as renew_many.sql does; what is done to one, and who is notified of it, is as in release.sql.
+-- Its commit waits for the disk whoever waits: one is not worth to leave the others undone by a crash.
 -- RETURNING is worked out for each row that was freed, whether or not anybody reads it.
 WITH own AS MATERIALIZED (
     SELECT claim.place, claim.key, claim.owner, lock.key AS locked
@@ -39,5 +39,4 @@ SELECT (SELECT array_agg(place) FROM freed) AS done,
                             AND lock.expires_at > clock_timestamp()
                             AND (lock.token >= 0 OR lock.key @@ lock.key AND lock.key @@ lock.owner AND lock.owner @@ lock.key
                AND lock.owner @@ lock.owner AND lock.key @@ lock.after AND lock.after @@ lock.key)
-                          OFFSET 0)) AS refused
-WHERE set_config('synchronous_commit', 'off', true) = 'off';
+                          OFFSET 0)) AS refused;
