@@ -1,7 +1,7 @@
 """The contract of an idempotency store, on PostgreSQL, where calls really overlap: a pool of twenty, 32 callers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from tenure_postgres import PostgresIdempotencyStore, create_idempotency_schema_
 from tenure_testbed.pgbouncer import PgBouncer
 from tenure_testbed.postgres import PostgresServer
 from tenure_testbed.postgres_access import database_of
+from tenure_testbed.pytest_plugin import or_skip
 
 MakeEngine = Callable[..., AsyncEngine]
 
@@ -66,6 +67,28 @@ async def test_behind_pgbouncer_under_a_stricter_default(serializable_records: s
         await run_all(contract(engine, rounds=FEWER_ROUNDS))
     finally:
         await engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def on_disk() -> Iterator[PostgresServer]:
+    """A server whose commits wait for the disk: rows stay locked for as long."""
+    with or_skip(), PostgresServer(fsync=True) as server:
+        server.execute(create_idempotency_schema_sql())
+        yield server
+
+
+async def test_an_owner_that_asks_many_times_while_its_commit_waits_for_the_disk(
+    on_disk: PostgresServer, make_engine: MakeEngine
+) -> None:
+    """Told "in flight" of its own execution, a driver's retry would make the request wait for itself."""
+    for _ in range(5):
+        cases = contract(make_engine(on_disk.url()), rounds=FEWER_ROUNDS)
+        await run_all([case for case in cases if "asks many times at once" in case.name])
+
+
+@pytest.mark.matrix
+async def test_where_commits_wait_for_the_disk(on_disk: PostgresServer, make_engine: MakeEngine) -> None:
+    await run_all(contract(make_engine(on_disk.url()), rounds=FEWER_ROUNDS))
 
 
 async def test_as_a_role_with_select_insert_update_and_delete(

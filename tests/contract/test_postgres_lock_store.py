@@ -13,6 +13,7 @@ from tenure_postgres import PostgresLockStore, create_lock_engine, create_schema
 from tenure_testbed.pgbouncer import PgBouncer
 from tenure_testbed.postgres import PostgresServer
 from tenure_testbed.postgres_access import database_of
+from tenure_testbed.pytest_plugin import or_skip
 
 MakeEngine = Callable[..., AsyncEngine]
 
@@ -63,6 +64,15 @@ async def test_behind_pgbouncer_under_a_stricter_default(serializable_database: 
     try:
         await run_all(contract(lambda: PostgresLockStore(engine), rounds=FEWER_ROUNDS))
     finally:
+        await engine.dispose()
+
+
+@pytest.mark.matrix
+async def test_where_commits_wait_for_the_disk(make_engine: MakeEngine) -> None:
+    with or_skip(), PostgresServer(fsync=True) as server:
+        server.execute(create_schema_sql())
+        engine = make_engine(server.url())
+        await run_all(contract(lambda: PostgresLockStore(engine), rounds=FEWER_ROUNDS))
         await engine.dispose()
 
 

@@ -5,6 +5,7 @@ What each statement prevents stands in its file under `sql/records/`; how one is
 proved in the caller's own transaction: `effects.py`.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self, final
 
@@ -39,10 +40,11 @@ from tenure_postgres.table import table_name_of
 
 __all__ = ["PostgresIdempotencyStore"]
 
-_TRIES: Final = 4
+_PAUSES_S: Final = (0.0, 0.005, 0.01, 0.02, 0.04)
 """
-How often an acquisition is decided anew because the record changed between its read and its lock. Each time another
-call got there first, so one repeat answers nearly all; somebody who loses four times in a row is told to wait.
+Before an acquisition is decided anew, in seconds, because the record changed between its read and its lock, or somebody
+has it locked. Nearly always that is another call, perhaps the same owner's, whose commit waits for the disk; so the
+pauses are as long as that takes. Somebody who finds it so each time is told to wait.
 """
 
 _LOCKED_MS: Final = 100
@@ -117,7 +119,9 @@ class PostgresIdempotencyStore:
         check_ttl_ms(lock_ttl_ms, "lock_ttl_ms")
         check_ttl_ms(grace_ms, "grace_ms")
         arguments = (key, owner, fingerprint, lock_ttl_ms, grace_ms, bool(takeover), self._engine.lock_timeout)
-        for _ in range(_TRIES):
+        for pause_s in _PAUSES_S:
+            if pause_s:
+                await asyncio.sleep(pause_s)
             rows = await self._engine.run(self._sql.acquire, *arguments)
             if rows:
                 return _reply(rows[0])
