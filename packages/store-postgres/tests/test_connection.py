@@ -107,7 +107,8 @@ async def test_a_cancelled_call_that_waits_for_a_row_returns_and_ends_on_the_ser
             await call
         assert loop.time() - cancelled_at < 1
         none = (
-            "SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '/* tenure:locks/renew%' AND state = 'active'"
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database()"
+            " AND query LIKE '/* tenure:locks/renew%' AND state = 'active'"
         )
         await until(lambda: person.fetchval(none), "the abandoned statement to end")
 
@@ -292,7 +293,10 @@ async def test_a_server_that_became_read_only_is_left_and_found_again(
     for _ in range(10):
         assert await store.renew("job", holder, 60_000)
     async with connect(url) as person:
-        used = "SELECT pid FROM pg_stat_activity WHERE query LIKE '/* tenure:locks/renew%'"
+        used = (
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND query LIKE '/* tenure:locks/renew%'"
+        )
         after = {row["pid"] for row in await person.fetch(used)}
     assert after
     assert not after & before, "a connection from before was used again: a demoted primary would be pinned"

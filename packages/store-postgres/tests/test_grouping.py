@@ -266,7 +266,10 @@ async def test_a_statement_that_nobody_waits_for_any_more_ends_on_the_server(
             call.cancel()
         await asyncio.wait(calls)
         assert all(call.cancelled() for call in calls)
-        none = "SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '/* tenure:locks/%' AND state = 'active'"
+        none = (
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database()"
+            " AND query LIKE '/* tenure:locks/%' AND state = 'active'"
+        )
         await until(lambda: person.fetchval(none), "the abandoned statement to end")
     assert set(await owners(person)) == set(WARM)
     assert isinstance(await store.acquire(KEYS[0], "me", 60_000), Acquired)

@@ -327,7 +327,12 @@ async def test_behind_a_pooler_waiters_poll_and_nothing_is_left_on_its_servers(
         await store.acquire("job", holder, LONG_MS)
         await store.released("job")
         assert store._wakeups._impossible, "it is asked for once"
-        assert await person.fetchval("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'") == 0
+        assert (
+            await person.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+            )
+            == 0
+        )
         assert await person.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
         async with Locks(store, ttl=30) as locks:
             acquiring = asyncio.create_task(locks.acquire("job", wait=30))
