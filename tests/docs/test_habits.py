@@ -78,7 +78,7 @@ def test_every_file_that_a_document_names_exists(document: str) -> None:
 
 
 def test_every_function_that_the_architecture_names_exists() -> None:
-    defined = {"cat_store", "tenure", "tenure_postgres", "tenure_testbed"}
+    defined = {"cat_store", "tenure", "tenure_postgres", "tenure_sqlite", "tenure_testbed", "tenure_valkey"}
     for path in SOURCES:
         if "src" in path.parts:
             defined |= _names(path)

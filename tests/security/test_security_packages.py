@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
-PUBLISHED = ("core", "store-postgres", "store-valkey")
+PUBLISHED = ("core", "store-postgres", "store-sqlite", "store-valkey")
 
 _PATIENCE_S = 120
 _SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
@@ -43,7 +43,7 @@ def uv(*arguments: str, **environment: str) -> str:
 
 def test_every_locked_package_has_its_hashes() -> None:
     ours = {package["name"] for package in LOCK["package"] if {"editable", "virtual"} & set(package["source"])}
-    members = ("", "-loadtests", "-postgres", "-testbed", "-valkey", "-workspace")
+    members = ("", "-loadtests", "-postgres", "-sqlite", "-testbed", "-valkey", "-workspace")
     assert ours == {"cat-store", *(f"tenure{member}" for member in members)}
     others = [package for package in LOCK["package"] if package["name"] not in ours]
     assert len(others) > 100

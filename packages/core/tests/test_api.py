@@ -18,8 +18,10 @@ import tenure
 
 SOURCE = Path(tenure.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-CORE = [path for path in FILES if path.relative_to(SOURCE).parts[0] not in ("ext", "testing")]
+CORE = [path for path in FILES if path.relative_to(SOURCE).parts[0] not in ("cli", "ext", "sync", "testing")]
 EXT = [path for path in FILES if path.relative_to(SOURCE).parts[0] == "ext"]
+CLI = [path for path in FILES if path.relative_to(SOURCE).parts[0] == "cli"]
+SYNC = [path for path in FILES if path.relative_to(SOURCE).parts[0] == "sync"]
 
 # Names that are published: taking one away or renaming it breaks somebody's program.
 NAMES = [
@@ -63,6 +65,7 @@ MODULES = [
     "tenure.locks",
     "tenure.memory",
     "tenure.store",
+    "tenure.sync",
 ]
 
 
@@ -96,7 +99,7 @@ def test_a_module_has_what_it_says_it_has(name: str) -> None:
 
 
 def test_every_public_module_is_looked_at_here() -> None:
-    found = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in CORE}
+    found = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in [*CORE, *SYNC]}
     assert {name.rpartition(".")[2] for name in MODULES} == {name for name in found if not name.startswith("_")} | {
         "tenure"
     }
@@ -171,7 +174,8 @@ def test_importing_it_brings_in_nothing_that_only_some_need() -> None:
     modules = imported("import tenure")
     slow = ("logging.handlers", "logging.config", "importlib.metadata", "email", "unittest", "multiprocessing", "http")
     assert [module for module in slow if module in modules] == []
-    assert [module for module in modules if module.startswith("tenure.testing")] == []
+    seldom = ("tenure.testing", "tenure.sync", "tenure.cli", "tenure.ext")
+    assert [module for module in modules if module.startswith(seldom)] == []
 
 
 def test_importing_it_says_nothing_and_sets_up_no_logging() -> None:
@@ -192,7 +196,7 @@ def imports_of(path: Path) -> set[str]:
     return roots
 
 
-@pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", [*CORE, *SYNC], ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_file_imports_the_standard_library_and_its_own_hooks_libraries_only(path: Path) -> None:
     foreign = imports_of(path) - sys.stdlib_module_names - {"tenure"}
     allowed = {"_structlog.py": "structlog", "_prometheus.py": "prometheus_client", "_otel.py": "opentelemetry"}
@@ -216,16 +220,27 @@ def calls_in(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", EXT, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_an_extension_imports_its_own_framework_only(path: Path) -> None:
     foreign = imports_of(path) - sys.stdlib_module_names - {"tenure"}
-    allowed = {"litestar": {"litestar", "advanced_alchemy", "msgspec"}, "sealing.py": {"cryptography"}}
+    allowed = {
+        "litestar": {"litestar", "advanced_alchemy", "msgspec"},
+        "starlette": {"starlette"},
+        "saq.py": {"saq"},
+        "apscheduler.py": {"apscheduler"},
+        "sealing.py": {"cryptography"},
+    }
     assert foreign <= allowed.get(path.relative_to(SOURCE / "ext").parts[0], set())
 
 
-@pytest.mark.parametrize("path", [*CORE, *EXT], ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", CLI, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_the_command_imports_its_two_libraries_only(path: Path) -> None:
+    assert imports_of(path) - sys.stdlib_module_names - {"tenure"} <= {"typer", "rich"}
+
+
+@pytest.mark.parametrize("path", [*CORE, *SYNC, *EXT, *CLI], ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_is_printed(path: Path) -> None:
     assert "print" not in calls_in(path)
 
 
-@pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", [*CORE, *SYNC], ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_wall_clock_decides_and_nothing_claims_to_bound_a_driver(path: Path) -> None:
     banned = {"time.time", "datetime.now", "datetime.datetime.now", "datetime.utcnow"}
     banned |= {"asyncio.wait_for", "asyncio.timeout", "asyncio.timeout_at", "asyncio.ensure_future"}

@@ -34,6 +34,7 @@ _PLUGINS: Final = {
     "valkeys": "tenure-valkey",
     "redis": "tenure-valkey",
     "rediss": "tenure-valkey",
+    "sqlite": "tenure-sqlite",
 }
 """Who brings the store of a scheme, by what stands before its `+`."""
 

@@ -1,1 +1,1 @@
-"""Frameworks: tenure under ASGI applications and Litestar. Nothing of core imports it."""
+"""Frameworks: tenure under ASGI applications and schedulers of several kinds. Nothing of core imports it."""

@@ -2,6 +2,7 @@
 
 from typing import Any, final
 
+from tenure.errors import LossReason
 from tenure.events import (
     AcquireRefused,
     Event,
@@ -69,6 +70,12 @@ class PrometheusHook:
         self._response = prometheus.Histogram(
             "tenure_response_bytes", "Size of stored responses.", buckets=_SIZE_BUCKETS, registry=registry
         )
+        # At 0 from the start: an increase is told of counters that were there before it.
+        for reason in LossReason:
+            self._lost.labels(reason.value)
+            self._executions_lost.labels(reason.value)
+        for operation in ("renew", "release", "extend"):
+            self._failed.labels(operation)
         self._leading = prometheus.Gauge("tenure_leading", "Elections that this instance leads.", registry=registry)
 
     def __call__(self, event: Event, /) -> None:  # noqa: C901, PLR0912 -- one case an event

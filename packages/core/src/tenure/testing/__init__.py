@@ -3,6 +3,8 @@ For tests: a clock that the test moves, a store that fails on request, and the c
 
 - `ManualClock` for an application's tests: `await clock.advance("5m")` fires what falls due, in order, and waits
   until each renewal has reached the store.
+- `instances(3)` for an application's tests: three instances on one store and one clock, each to be paused, cut off from
+  the store, stopped or killed.
 - `FaultyStore` and `FaultyIdempotencyStore` around any store: lost requests and replies, delays, hangs, what runs late.
 - `lock_store_contract()` for who writes a store: its cases, for any test runner; `lock_store_mutants()` proves
   that they find what they look for. `idempotency_store_contract()` and `idempotency_store_mutants()` for who writes an
@@ -15,6 +17,7 @@ For tests: a clock that the test moves, a store that fails on request, and the c
 Nothing here needs a package beyond the standard library, but for the state machines: those need Hypothesis.
 """
 
+from tenure.testing._instances import Instance, InstanceKilledError, Instances, instances
 from tenure.testing.clock import ManualClock
 from tenure.testing.contract import Case, lock_store_contract, run_all
 from tenure.testing.errors import DeadlockError, FaultError
@@ -38,6 +41,9 @@ __all__ = [
     "HistoryRecorder",
     "HistoryReport",
     "IdempotencyMutant",
+    "Instance",
+    "InstanceKilledError",
+    "Instances",
     "LoopClock",
     "ManualClock",
     "Mutant",
@@ -47,6 +53,7 @@ __all__ = [
     "idempotency_histories",
     "idempotency_store_contract",
     "idempotency_store_mutants",
+    "instances",
     "lock_store_contract",
     "lock_store_mutants",
     "run_all",

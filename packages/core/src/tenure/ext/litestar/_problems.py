@@ -6,42 +6,16 @@ from typing import Any, Final
 from litestar import Request, Response
 from litestar.types import ExceptionHandlersMap
 
-from tenure.errors import IdempotencyError, LeaseLostError, LockNotAcquiredError, StoreError
+from tenure.errors import IdempotencyError
+from tenure.ext._lock_problems import LOCK_PROBLEMS, LOCKS_BASE
 from tenure.ext.asgi import Problem, problem_of
 
 __all__ = ["exception_handlers"]
 
 _Handler = Callable[[Request[Any, Any, Any], Any], Response[Any]]
 
-_LOCKS_BASE: Final = "urn:tenure:"
-"""What stands before the code of a problem with locks."""
-
 _RETRY_AFTER_S: Final = 5
 """The most seconds that the 409 of an execution in flight asks for, as in `IdempotencyOptions`."""
-
-_OF_LOCKS: Final[dict[type[Exception], Problem]] = {
-    LockNotAcquiredError: Problem(
-        code="lock-not-acquired",
-        status=LockNotAcquiredError.status_hint,
-        title="Somebody else is at work on this",
-        detail="Another request or job holds the lock that this one needs. Repeat it after a pause.",
-        # What is left of the lock is not known here, and a lock that is renewed has no end.
-        retry_after_s=1,
-    ),
-    LeaseLostError: Problem(
-        code="lease-lost",
-        status=503,
-        title="The lock was lost while the request was being worked on",
-        detail="The work was stopped. Find out how far it came before the request is repeated.",
-    ),
-    StoreError: Problem(
-        code="store-unavailable",
-        status=503,
-        title="The store of the locks did not answer",
-        detail="Repeat the request after a pause.",
-        retry_after_s=1,
-    ),
-}
 
 
 def exception_handlers(problem_base: str) -> ExceptionHandlersMap:
@@ -59,7 +33,9 @@ def exception_handlers(problem_base: str) -> ExceptionHandlersMap:
     Args:
         problem_base: What stands before the code in the type of a problem of idempotency.
     """
-    handlers: dict[int | type[Exception], _Handler] = {error: _always(problem) for error, problem in _OF_LOCKS.items()}
+    handlers: dict[int | type[Exception], _Handler] = {
+        error: _always(problem) for error, problem in LOCK_PROBLEMS.items()
+    }
 
     def answer(_: Request[Any, Any, Any], error: IdempotencyError) -> Response[Any]:
         return _response(problem_of(error, max_retry_after_s=_RETRY_AFTER_S), problem_base)
@@ -70,7 +46,7 @@ def exception_handlers(problem_base: str) -> ExceptionHandlersMap:
 
 def _always(problem: Problem) -> _Handler:
     def answer(_: Request[Any, Any, Any], __: Exception) -> Response[Any]:
-        return _response(problem, _LOCKS_BASE)
+        return _response(problem, LOCKS_BASE)
 
     return answer
 
