@@ -91,6 +91,7 @@ async def test_where_commits_wait_for_the_disk(on_disk: PostgresServer, make_eng
     await run_all(contract(make_engine(on_disk.url()), rounds=FEWER_ROUNDS))
 
 
+@pytest.mark.matrix
 async def test_as_a_role_with_select_insert_update_and_delete(
     as_little_as_needed: str, make_engine: MakeEngine
 ) -> None:

@@ -48,6 +48,7 @@ async def test_behind_pgbouncer_in_transaction_mode(locks_database: str, pgbounc
         await engine.dispose()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("isolation", ["serializable", "repeatable read"])
 async def test_under_a_stricter_default(locks_database: str, make_engine: MakeEngine, isolation: str) -> None:
     settings = {"default_transaction_isolation": isolation}
@@ -76,6 +77,7 @@ async def test_where_commits_wait_for_the_disk(make_engine: MakeEngine) -> None:
         await engine.dispose()
 
 
+@pytest.mark.matrix
 async def test_as_a_role_with_select_insert_and_update(as_little_as_possible: str, make_engine: MakeEngine) -> None:
     engine = make_engine(as_little_as_possible)
     await run_all(contract(lambda: PostgresLockStore(engine), rounds=FEWER_ROUNDS))

@@ -54,6 +54,7 @@ async def test_plain(name: str, valkey_server: ValkeyServer) -> None:
     await case.run()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_on_one_server(client: str, valkey_server: ValkeyServer) -> None:
     await holds(f"{valkey_server.url(scheme='valkey')}?client={client}")
@@ -75,6 +76,7 @@ async def test_behind_sentinel(valkey_sentinel: ValkeySentinel) -> None:
     await holds(valkey_sentinel.url())
 
 
+@pytest.mark.matrix
 async def test_through_valkey_py(valkey_server: ValkeyServer) -> None:
     pool = valkey.asyncio.BlockingConnectionPool.from_url(valkey_server.url(), max_connections=40, socket_timeout=5)
     async with valkey.asyncio.Valkey.from_pool(pool) as client:

@@ -61,6 +61,7 @@ async def test_on_one_server(client: str, valkey_server: ValkeyServer) -> None:
     await holds(f"{valkey_server.url(scheme='valkey')}?client={client}")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_on_redis(client: str, redis_server: RedisServer) -> None:
     await holds(f"{redis_server.url()}?client={client}")
@@ -71,6 +72,7 @@ async def test_on_a_cluster(client: str, valkey_cluster: ValkeyCluster) -> None:
     await holds(f"{valkey_cluster.url()}?client={client}")
 
 
+@pytest.mark.matrix
 async def test_behind_sentinel(valkey_sentinel: ValkeySentinel) -> None:
     await holds(valkey_sentinel.url())
 
@@ -81,6 +83,7 @@ async def test_behind_sentinel_through_a_glide_client_at_the_primary(valkey_sent
     await holds(f"{valkey_sentinel.primary.url(scheme='valkey')}?client=glide")
 
 
+@pytest.mark.matrix
 async def test_through_valkey_py(valkey_server: ValkeyServer) -> None:
     pool = valkey.asyncio.BlockingConnectionPool.from_url(valkey_server.url(), max_connections=40, socket_timeout=5)
     async with valkey.asyncio.Valkey.from_pool(pool) as client:

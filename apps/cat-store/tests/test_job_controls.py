@@ -157,6 +157,7 @@ async def test_pausing_twice_is_pausing_once(begin: Begin) -> None:
     assert [(await instance.post("resume")).status_code for _ in range(2)] == [200, 200]
 
 
+@pytest.mark.matrix
 async def test_the_schedule_of_every_replica_skips_a_paused_job(
     begin: Begin, partners: Any, valkey_url: str, until: Until, log: Log
 ) -> None:
@@ -257,6 +258,7 @@ async def test_a_run_that_is_under_way_goes_on_through_a_step_down_and_no_other_
     assert (await other.tick()).written == 3
 
 
+@pytest.mark.matrix
 async def test_a_job_that_nobody_else_takes_goes_on_where_it_was(begin: Begin, partners: Any, until: Until) -> None:
     owner = await begin()
     await owner.tick()

@@ -68,6 +68,7 @@ async def test_every_replica_fires_every_tick(valkey_url: str, until: Until) -> 
     assert max(ran) - min(ran) <= 1
 
 
+@pytest.mark.matrix
 async def test_a_job_due_every_second_runs_every_second_beside_one_that_takes_longer(
     valkey_url: str, until: Until
 ) -> None:
@@ -144,6 +145,7 @@ async def test_a_replica_that_was_killed_during_a_run_fires_again_after_its_rest
         await until(lambda: job.ended >= 1)
 
 
+@pytest.mark.matrix
 async def test_ticks_go_on_after_valkey_was_restarted(own_valkey: ValkeyServer, until: Until) -> None:
     job = Job()
     async with schedule(own_valkey.url(), job):

@@ -35,6 +35,7 @@ async def http() -> Any:
         yield client
 
 
+@pytest.mark.matrix
 async def test_a_thousand_requests_under_one_key_at_three_processes_place_one_order(
     launch: Launch, shop: Shop, http: httpx.AsyncClient
 ) -> None:

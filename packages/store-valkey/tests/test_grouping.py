@@ -239,6 +239,7 @@ async def test_a_program_that_cancels_all_its_tasks_leaves_nobody_waiting(
 # ------------------------------------------------------------------------------------------ Sentinel
 
 
+@pytest.mark.matrix
 async def test_groups_find_the_primary_that_sentinel_promoted(
     valkey_sentinel: ValkeySentinel, valkey_sentinel_url: str
 ) -> None:
@@ -353,6 +354,7 @@ async def test_groups_go_on_while_slots_move_and_primaries_change_places(
     assert await renewing >= 5
 
 
+@pytest.mark.matrix
 async def test_groups_find_the_replica_that_took_the_place_of_a_dead_primary(
     own_valkey_cluster: ValkeyCluster, open_store: Any
 ) -> None:

@@ -195,6 +195,7 @@ async def test_a_password_reaches_the_server(valkey_server: ValkeyServer, valkey
         await store.acquire("job", "owner", 1000)
 
 
+@pytest.mark.matrix
 async def test_records_behind_sentinel_follow_a_failover(valkey_sentinel: ValkeySentinel) -> None:
     import asyncio
 
@@ -213,6 +214,7 @@ async def test_records_behind_sentinel_follow_a_failover(valkey_sentinel: Valkey
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.matrix
 async def test_a_store_behind_sentinel_follows_a_failover(valkey_sentinel: ValkeySentinel) -> None:
     import asyncio
 

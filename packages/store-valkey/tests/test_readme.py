@@ -48,6 +48,7 @@ def test_what_runs_once_is_replayed(examples: dict[str, Any], capsys: pytest.Cap
     assert capsys.readouterr().out == "The card is charged.\n" + 2 * "{'receipt': '4711'}\n"
 
 
+@pytest.mark.matrix
 async def test_the_runner_of_ten_lines_bears_the_contract(valkey_server: ValkeyServer, capsys: Any) -> None:
     names: dict[str, Any] = {}
     exec(compile(BLOCKS[-1], "README.md", "exec"), names)

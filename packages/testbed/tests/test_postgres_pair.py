@@ -11,6 +11,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tenure_testbed import PostgresPair, ServerError
 from tenure_testbed.pytest_plugin import or_skip
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[PostgresPair]:

@@ -17,6 +17,8 @@ from tenure_testbed import (
 from tenure_testbed.process import until
 from tenure_testbed.pytest_plugin import or_skip
 
+pytestmark = pytest.mark.matrix
+
 # Suspicions come early, so that a killed primary is replaced in a second and a half.
 NODE_TIMEOUT_MS = 1000
 # A stream brings a write over at once, a busy machine allowed for; one that is held back may take a second.

@@ -9,6 +9,8 @@ from tenure_testbed.process import until
 from tenure_testbed.pytest_plugin import or_skip
 from tenure_testbed.valkey_replication import await_caught_up, is_linked, is_primary
 
+pytestmark = pytest.mark.matrix
+
 # A stream brings a write over at once, a busy machine allowed for; one that is held back may take a second.
 NO_TIME_SECONDS = 0.4
 

@@ -8,6 +8,8 @@ from tenure_testbed import NotReachedError, Sentinel, ServerError, ValkeySentine
 from tenure_testbed.pytest_plugin import or_skip
 from tenure_testbed.valkey_replication import is_primary
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ValkeySentinel]:

@@ -27,6 +27,7 @@ async def test_the_in_memory_store_keeps_the_contract_on_a_manual_clock(case: Ca
     await case.run()
 
 
+@pytest.mark.matrix
 async def test_the_in_memory_store_keeps_the_contract_in_real_time() -> None:
     # 1.2 s: a quarter of it, 0.3 s, is what a loaded machine may lose before a look just before an end comes after it.
     await run_all(idempotency_store_contract(InMemoryIdempotencyStore, concurrent=4, rounds=3, ttl_ms=1200))

@@ -124,6 +124,7 @@ async def test_the_stores_own_check_decides_and_its_words_stay_inside(
     assert "secret" not in answer.text
 
 
+@pytest.mark.matrix
 async def test_a_server_that_hangs_is_told_within_the_bound_and_asked_once_at_a_time(serve: Serve) -> None:
     store = Checked()
     async with serve(app_on(store)) as client:
