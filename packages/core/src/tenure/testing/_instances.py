@@ -36,7 +36,7 @@ class InstanceKilledError(RuntimeError):
     __module__ = "tenure.testing"
 
 
-class _Road(FaultyStore):
+class InstanceStore(FaultyStore):
     """One instance's way to the store: nothing goes out of a paused process, and nothing comes in."""
 
     def __init__(self, inner: Any, *, clock: Clock | None = None, seed: int = 0) -> None:
@@ -76,7 +76,7 @@ class Instance:
         self.events: Final[list[Event]] = []
         self._memory = store
         self._clock = ProcessClock(clock)
-        self._road = _Road(store, clock=clock, seed=seed)
+        self._road = InstanceStore(store, clock=clock, seed=seed)
         self.store: Final[FaultyStore] = self._road
         self._hooks = (self.events.append, *hooks)
         self._works: set[asyncio.Task[Any]] = set()
