@@ -20,6 +20,12 @@ __all__ = ["Lease", "LostSignal", "current_lease"]
 _LOOK_S: Final = 1.0
 """How often a thread that waits for a loss compares the clock by itself, in seconds: the loop thread may not run."""
 
+_START_S: Final = 0.02
+"""
+The start that the loop thread has over one that waits for a loss, in seconds: it tells an expiry as an expiry. A thread
+that reads the clock first takes it for a stall of the process.
+"""
+
 
 @final
 class LostSignal:
@@ -69,8 +75,8 @@ class LostSignal:
                 left_s = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
                 if left_s <= 0:
                     break
-                # To the deadline as it stands, at which the loss is certain even if the loop thread does not run.
-                bell.wait(max(0.001, min(left_s, lease.remaining)))
+                # Past the deadline as it stands, where the loss is certain even if the loop thread does not run.
+                bell.wait(min(left_s, lease.remaining + _START_S))
         finally:
             del lease._bells[bell]
             lease._engine.thread.post(lease._inner._kept.unwatch, bell.ring)

@@ -19,7 +19,7 @@ from tenure.instrumentation import Hook
 from tenure.locks import Phase, Statistics
 from tenure.store import Finding, ListsLocks, LockRecord
 from tenure.sync._engine import Engine, Guarded, Opening
-from tenure.sync._loop_thread import loop_thread
+from tenure.sync._loop_thread import loop_thread, refuse_running_loop
 from tenure.sync.lease import Lease
 
 __all__ = ["Hold", "Locks", "StoreFactory", "ambient_locks"]
@@ -251,6 +251,8 @@ class Locks:
         return engine
 
     def _open(self) -> Engine:
+        # Before the lock: a hook that hears of the opening, in the loop thread, would wait for who waits for it.
+        refuse_running_loop()
         with self._opens:
             engine = self._engine
             if engine is not None and engine.is_here:  # another thread was first
