@@ -236,6 +236,8 @@ def test_a_command_of_a_document_exists(words: tuple[str, ...], project: dict[st
     while command and (setting := re.match(r"([A-Z][A-Z0-9_]*)=", command[0])):
         assert setting[1] in _SETTINGS, f"{setting[1]} is no setting"
         command.pop(0)
+    if command[:1] == ["tenure"]:  # which an installation brings, and the workspace has
+        command = ["uv", "run", *command]
     if command[:2] != ["uv", "run"]:
         known = ("pip", "uv", "git", "psql", "docker")
         assert not command or command[0] in known, f"{command[0]} is not introduced anywhere"
@@ -251,8 +253,9 @@ def test_a_command_of_a_document_exists(words: tuple[str, ...], project: dict[st
         assert rest[0] in project["poe"]["tasks"], f"poe has no task {rest[0]!r}"
     elif name == "pytest":
         _check_pytest(rest, project)
-    elif name == "cat-store":
-        _check_options(program, rest)
+    elif name in {"cat-store", "tenure"}:
+        # What stands behind `--` is the options of another program.
+        _check_options(program, list(itertools.takewhile(lambda word: word != "--", rest)))
 
 
 # --------------------------------------------------------------------------------------------- links

@@ -8,6 +8,7 @@ from tenure.events import (
     Event,
     ExecutionLost,
     ExtensionFailed,
+    IdempotencyOutcome,
     JobSkipped,
     JobStarted,
     LeadershipAcquired,
@@ -76,6 +77,10 @@ class PrometheusHook:
             self._executions_lost.labels(reason.value)
         for operation in ("renew", "release", "extend"):
             self._failed.labels(operation)
+        for outcome in IdempotencyOutcome:
+            self._outcomes.labels(outcome.name.lower())
+        for after in ("released", "expired", "unknown"):
+            self._acquired.labels(after)
         self._leading = prometheus.Gauge("tenure_leading", "Elections that this instance leads.", registry=registry)
 
     def __call__(self, event: Event, /) -> None:  # noqa: C901, PLR0912 -- one case an event
