@@ -19,6 +19,9 @@ STORE_VARIABLE: Final = "TENURE_STORE"
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _OWNER_ID: Final = re.compile(r"\b[0-9a-f]{32}\b")
+_SHORTEST_PART: Final = 3
+"""Of a part of a password that is shorter, a line would be full of stars that hide nothing."""
+
 _SECRET_NAME: Final = re.compile(r"pass|secret|token|pwd", re.IGNORECASE)
 
 
@@ -49,7 +52,10 @@ class Address:
 
     def _find_secrets(self, rest: str) -> list[str]:
         user = rest.rpartition("@")[0]
-        found = [user, user.partition(":")[2]] if ":" in user else []
+        password = user.partition(":")[2]
+        found = [user, password] if password else []
+        # A driver that takes an unescaped / or ? for the password's end tells the part before it, as a port that is none.
+        found += [part for part in re.split(r"[/?#@]", password) if len(part) >= _SHORTEST_PART]
         for pair in rest.partition("?")[2].split("&"):
             name, _, value = pair.partition("=")
             if _SECRET_NAME.search(name):

@@ -1,0 +1,84 @@
+"""What the tests of the command share: a store in a file, who holds locks in it, and the command in this process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure.sync import Locks
+
+PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one call of the command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TENURE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store that other processes see, and that needs no server."""
+    return f"sqlite:///{tmp_path}/locks.db"
+
+
+@pytest.fixture
+def locks(url: str) -> Iterator[Locks]:
+    with Locks(url, ttl=30, instance="shop-1", hooks=[]) as locks:
+        yield locks
+
+
+@pytest.fixture
+def tenure(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Run the command in this process."""
+    from tenure.cli.app import app
+
+    def run(*words: Any) -> Said:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            app([str(word) for word in words], prog_name="tenure")
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else 0, out, err)
+
+    return run
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Start the command as a process."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*words: Any, **options: Any) -> "subprocess.Popen[str]":
+        command = [TENURE, *map(str, words)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
+        started.append(subprocess.Popen(command, **{**pipes, **options}))
+        return started[-1]
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+TENURE = str(Path(sys.executable).parent / "tenure")
