@@ -180,10 +180,10 @@ def test_signals_reach_the_program(start: Any, url: str) -> None:
 
 @pytest.mark.matrix
 def test_a_program_that_is_left_to_run_is_found_where_nobody_watches(url: str) -> None:
-    """The planted bug: a watchman that hears of no deadline. The program outlives the trust of a command that stopped."""
+    """The planted bug: a watchman that hears of no deadline. The program outlives the trust in a stopped command."""
     planted = (
-        "from tenure.cli.run import watchman; tell = watchman.Watchman.tell\n"
-        "watchman.Watchman.tell = lambda self, line: None if line.startswith('until') else tell(self, line)\n"
+        "from tenure.cli.run import program as at; tell = at.Watchman.tell\n"
+        "at.Watchman.tell = lambda self, line: None if line.startswith('until') else tell(self, line)\n"
         "from tenure.cli import main; main()"
     )
     program = (sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(3600)")

@@ -54,7 +54,7 @@ class Address:
         user = rest.rpartition("@")[0]
         password = user.partition(":")[2]
         found = [user, password] if password else []
-        # A driver that takes an unescaped / or ? for the password's end tells the part before it, as a port that is none.
+        # A driver takes an unescaped / or ? for the end of the password, and tells what is before it: "no port: …".
         found += [part for part in re.split(r"[/?#@]", password) if len(part) >= _SHORTEST_PART]
         for pair in rest.partition("?")[2].split("&"):
             name, _, value = pair.partition("=")
