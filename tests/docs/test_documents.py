@@ -224,6 +224,8 @@ def _check_pytest(words: list[str], project: dict[str, Any]) -> None:
 def _check_options(program: str, words: list[str]) -> None:
     """Every option of a command stands in the command's own help."""
     command = [program, *(word for word in words[:1] if not word.startswith("-"))]
+    # Behind a -- stand words of another program.
+    words = words[: words.index("--")] if "--" in words else words
     told = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=_EXAMPLE_S, check=False)
     assert told.returncode == 0, f"{' '.join(words)}: {told.stderr}"
     for option in (word.partition("=")[0] for word in words if word.startswith("--")):
