@@ -5,7 +5,7 @@ A server that cannot be had skips its tests with the reason on a laptop, and fai
 that skips everything must not look like one that passes.
 
 `TENURE_TEST_POSTGRES_URL` names a PostgreSQL to use instead of the wheel's: a superuser's URL, or that of a role
-that may create databases.
+that may create databases. `TENURE_TEST_VALKEY_PROGRAM` names a valkey-server to run instead of the wheel's.
 """
 
 import contextlib

