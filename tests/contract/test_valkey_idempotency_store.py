@@ -66,6 +66,7 @@ async def test_on_redis(client: str, redis_server: RedisServer) -> None:
     await holds(f"{redis_server.url()}?client={client}")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_on_a_cluster(client: str, valkey_cluster: ValkeyCluster) -> None:
     await holds(f"{valkey_cluster.url()}?client={client}")

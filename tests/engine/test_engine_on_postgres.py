@@ -55,6 +55,7 @@ async def until(condition: Any, *, within_s: float = 20.0) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.matrix
 async def test_of_fifty_leases_one_whose_row_is_locked_by_somebody_else_stops_no_other(url: str) -> None:
     async with engine_on(url) as engine, Locks(PostgresLockStore(engine, lock_timeout=1), ttl=TTL_S, hooks=[]) as locks:
         leases = [await locks.acquire(f"k{number:02}") for number in range(50)]

@@ -1,7 +1,7 @@
 """
 The README's comparison with other libraries, measured: each in its pinned environment, on one Valkey.
 
-    uv run pytest -n 0 -m matrix tests/rivals
+    uv run pytest -n 0 -m rivals tests/rivals
 
 The holders are real processes. The table of the README is compared with what came out, row by row: a peer that learns
 something new fails the test, and the table is written anew. Where a peer's environment cannot be made (no network, no
@@ -22,7 +22,7 @@ from tenure_loadtests.driver.environments import Environments, EnvironmentUnusab
 
 from tenure_testbed.valkey import ValkeyServer
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.rivals
 
 ROOT = Path(__file__).resolve().parents[2]
 TTL = 2.0

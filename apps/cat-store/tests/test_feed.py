@@ -187,6 +187,7 @@ async def test_a_leader_that_leaves_hands_the_feed_over_and_no_alert_is_missed(
     assert warehouse.feed.most == 1
 
 
+@pytest.mark.matrix
 async def test_a_leader_that_is_told_to_step_down_moves_the_feed_and_stays_a_candidate(
     listen: Listen, warehouse: RealWarehouse, until: Until
 ) -> None:
@@ -383,6 +384,7 @@ async def test_a_warehouse_that_fails_is_reported_and_the_feed_keeps_its_place(
     assert warehouse.feed.most == 1
 
 
+@pytest.mark.matrix
 async def test_garbage_amid_the_alerts_costs_the_connection_and_no_alert(
     listen: Listen, warehouse: RealWarehouse, shop: Shop, until: Until, log: Log
 ) -> None:

@@ -184,6 +184,7 @@ test_the_schedule_of_every_replica_skips_a_paused_job = pytest.mark.filterwarnin
 )(test_the_schedule_of_every_replica_skips_a_paused_job)
 
 
+@pytest.mark.matrix
 async def test_a_paused_feed_has_no_connection_on_any_instance_until_it_is_resumed(begin: Begin, until: Until) -> None:
     async with PartnersProcess() as warehouse:
         instances = [await begin(feed_url=warehouse.warehouse_url, lock_ttl_s=2) for _ in range(2)]
@@ -270,6 +271,7 @@ async def test_a_job_that_nobody_else_takes_goes_on_where_it_was(begin: Begin, p
     assert partners.counts == 2
 
 
+@pytest.mark.matrix
 async def test_a_step_down_moves_the_feed(begin: Begin, until: Until) -> None:
     async with PartnersProcess() as warehouse:
         instances = [await begin(feed_url=warehouse.warehouse_url, lock_ttl_s=2) for _ in range(2)]

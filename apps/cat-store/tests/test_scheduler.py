@@ -56,6 +56,7 @@ def schedule(
     return Scheduler(url, instance, [Cron(name, EVERY_SECOND, job.run)], timezone="UTC", drain_s=drain_s)
 
 
+@pytest.mark.matrix
 async def test_every_replica_fires_every_tick(valkey_url: str, until: Until) -> None:
     jobs = [Job() for _ in range(3)]
     async with contextlib.AsyncExitStack() as left:
@@ -83,6 +84,7 @@ async def test_a_job_due_every_second_runs_every_second_beside_one_that_takes_lo
     assert min(later - earlier for earlier, later in pairwise(short.began_at)) < 1.7
 
 
+@pytest.mark.matrix
 async def test_a_job_that_fails_is_told_and_runs_again_at_the_next_tick(
     valkey_url: str, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,6 +103,7 @@ async def test_a_job_that_fails_is_told_and_runs_again_at_the_next_tick(
     }
 
 
+@pytest.mark.matrix
 async def test_leaving_waits_for_a_running_job_and_begins_no_other(valkey_url: str, until: Until) -> None:
     job = Job(lasts=True)
     async with schedule(valkey_url, job):
@@ -155,6 +158,7 @@ async def test_ticks_go_on_after_valkey_was_restarted(own_valkey: ValkeyServer, 
         await until(lambda: job.ended >= ended + 2)
 
 
+@pytest.mark.matrix
 async def test_a_valkey_that_is_not_there_fails_the_start() -> None:
     job = Job()
     with pytest.raises(ValkeyConnectionError):

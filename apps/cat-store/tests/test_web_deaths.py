@@ -93,6 +93,7 @@ async def die(deaths: Deaths, shop: Shop, count: int) -> tuple[Counter[str], Cou
     return Counter(map(told, outcomes)), Counter(orders[name] for name in names), outcomes
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("mark", "deaths"),
     [

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
+import pytest
 
 Serve = Callable[..., Awaitable[httpx.AsyncClient]]
 Launch = Callable[..., Awaitable[list[Any]]]
@@ -13,6 +14,7 @@ Launch = Callable[..., Awaitable[list[Any]]]
 ADMIN = {"X-Admin-Token": "s3cret-administrator"}
 
 
+@pytest.mark.matrix
 async def test_every_replica_serves_the_page_and_tells_of_the_others(serve: Serve) -> None:
     one, other = await serve(), await serve()
     await asyncio.sleep(2.5)  # two beats: each replica tells of itself once a second
@@ -44,6 +46,7 @@ async def test_an_administrator_pauses_a_job_through_any_replica(serve: Serve) -
     assert (await other.post("/admin/jobs/no-such-job/pause", headers=ADMIN)).status_code == 404
 
 
+@pytest.mark.matrix
 async def test_an_open_page_does_not_hold_up_a_stop(launch: Launch) -> None:
     [replica] = await launch(1, DRAIN="30")
     async with (

@@ -112,6 +112,7 @@ async def test_a_replica_that_is_told_to_stop_answers_what_is_under_way_and_take
     )
 
 
+@pytest.mark.matrix
 async def test_a_request_that_outlasts_the_drain_is_cut_off_and_its_repeat_places_the_order(
     launch: Launch, shop: Shop, http: httpx.AsyncClient
 ) -> None:
@@ -129,12 +130,14 @@ async def test_a_request_that_outlasts_the_drain_is_cut_off_and_its_repeat_place
     assert await shop.orders_of(["alice"]) == {"alice": 1}
 
 
+@pytest.mark.matrix
 async def test_an_idle_connection_does_not_hold_up_a_stop(launch: Launch, http: httpx.AsyncClient) -> None:
     (replica,) = await launch(1, DRAIN="600")
     assert (await http.get(f"{replica.url}/health/live")).status_code == 200
     assert await asyncio.to_thread(replica.terminate) == 0
 
 
+@pytest.mark.matrix
 async def test_a_replica_whose_port_is_taken_says_so_and_fires_no_job(launch: Launch) -> None:
     (replica,) = await launch(1)
     port = re.search(r":(\d+)$", replica.url)

@@ -259,6 +259,7 @@ async def test_scripts_that_are_flushed_again_and_again_fail_no_call(
     assert await flushing > 3, "it was not flushed again and again"
 
 
+@pytest.mark.matrix
 async def test_a_call_that_was_cancelled_keeps_its_place_in_line_until_glide_has_its_answer(
     own_valkey: ValkeyServer, owner: Owner
 ) -> None:

@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 from typing import Any
 
+import pytest
+
 from tenure import LeaderElection, Lease, Locks
 from tenure.errors import LossReason
 from tenure_testbed import ValkeyServer
 
 
+@pytest.mark.matrix
 async def test_leases_are_kept_for_as_long_as_their_holder_is_up(valkey_url: str, open_store: Any, client: str) -> None:
     store = open_store(valkey_url, client=client)
     # Long: a release is waited for through a third of the ttl, and sixty at once are late where the machine is busy.
