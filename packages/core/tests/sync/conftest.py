@@ -5,9 +5,16 @@ from typing import Any
 
 import pytest
 
+from tenure import current_lease
 from tenure.memory import InMemoryLockStore
 from tenure.sync import Locks
 from tenure.testing import FaultyStore
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_current_behind_a_test() -> Iterator[None]:
+    yield
+    assert current_lease() is None
 
 
 class Shared:
