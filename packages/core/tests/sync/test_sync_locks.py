@@ -333,6 +333,7 @@ def run(program: str) -> str:
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
     return ran.stdout
 
 

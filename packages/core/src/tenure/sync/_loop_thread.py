@@ -47,14 +47,26 @@ class LoopThread:
         self._started.wait()
 
     def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._serve())
+        # No asyncio.Runner: as the process ends it would start a thread to wait for those of to_thread(), and none can
+        # be started then (Python 3.12). Closing the loop lets go of them.
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._serve())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         self._started.set()
         await self._stopped.wait()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def post(self, callback: Callable[..., object], *args: Any) -> None:
         """
