@@ -69,7 +69,7 @@ def start() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
     started: list[subprocess.Popen[str]] = []
 
     def run(*words: Any, **options: Any) -> "subprocess.Popen[str]":
-        command = [TENURE, *map(str, words)]
+        command = [sys.executable, "-c", HEARS_SIGINT, TENURE, *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
         started.append(subprocess.Popen(command, **{**pipes, **options}))
         return started[-1]
@@ -82,3 +82,8 @@ def start() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
 
 
 TENURE = str(Path(sys.executable).parent / "tenure")
+
+HEARS_SIGINT = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Becomes the command: tests that run in the background of a shell ignore SIGINT, and so would what they start."""
