@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +70,8 @@ def start() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
     """Start the command as a process."""
     started: list[subprocess.Popen[str]] = []
 
-    def run(*words: Any, **options: Any) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", HEARS_SIGINT, TENURE, *map(str, words)]
+    def run(*words: Any, program: Sequence[str] = (TENURE,), **options: Any) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-c", HEARS_SIGINT, *program, *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
         started.append(subprocess.Popen(command, **{**pipes, **options}))
         return started[-1]
@@ -79,6 +81,45 @@ def start() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], None]:
+    """Wait until something holds."""
+
+    def wait(holds: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < end, f"after {PATIENCE_S} s it does not hold yet"
+            time.sleep(0.02)
+
+    return wait
+
+
+@pytest.fixture
+def state() -> Callable[[int], str]:
+    """Read the state of a process, a letter as in ps(1); empty where there is none, or only what its parent left."""
+
+    def read(pid: int) -> str:
+        try:
+            letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        return letter if letter not in "ZX" else ""
+
+    return read
+
+
+@pytest.fixture
+def listens() -> Callable[[int], bool]:
+    """Tell whether the command passes signals on already: it then has a handler for SIGUSR1."""
+
+    def read(pid: int) -> bool:
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (signal.SIGUSR1 - 1) & 1)
+
+    return read
 
 
 TENURE = str(Path(sys.executable).parent / "tenure")

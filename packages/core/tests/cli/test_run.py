@@ -2,10 +2,9 @@
 
 import json
 import os
+import re
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +60,8 @@ def test_what_is_told_of_a_conflict(start: Any, url: str, locks: Locks) -> None:
         (["job", "--", "sh", "-c", "kill -9 $$"], 128 + 9),
         (["job"], 2),
         (["job", "--ttl", "soon", "--", "true"], 2),
+        (["job", "--kill-after", "forever", "--", "true"], 2),
+        (["job", "-E", "256", "--", "true"], 2),
         (["", "--", "true"], 2),
         (["job", "--", "true"], 0),
     ],
@@ -74,9 +75,11 @@ def test_exit_codes_are_those_of_the_documentation(start: Any, url: str, words: 
 
 @pytest.mark.matrix
 def test_a_store_that_fails_is_69_and_tells_no_password(start: Any) -> None:
-    running = start("run", "postgresql://shop:hunter2@127.0.0.1:1/shop", "job", "--", "true")
+    running = start("run", "postgresql+asyncpg://shop:hunter2@127.0.0.1:1/shop", "job", "--", "touch", "/never")
     _, err = running.communicate(timeout=PATIENCE_S)
-    assert running.returncode in (2, 69)
+    assert running.returncode == 69
+    assert err.startswith("tenure: The store postgresql+asyncpg://127.0.0.1:1/shop failed: ")
+    assert "See that it is up" in err
     assert "hunter2" not in err
 
 
@@ -94,7 +97,7 @@ def test_the_lock_is_held_while_the_program_runs_and_free_afterwards(start: Any,
 @pytest.mark.matrix
 @pytest.mark.parametrize("program", [SLEEPS, STUBBORN], ids=["a program that ends", "one that ignores SIGTERM"])
 def test_a_program_is_ended_with_its_lease(start: Any, url: str, locks: Locks, tenure: Tenure, program: Any) -> None:
-    running = start("run", url, "--ttl", "2s", "--kill-after", "200ms", "--json", "job", "--", *program)
+    running = start("run", url, "--ttl", "6s", "--kill-after", "200ms", "--json", "job", "--", *program)
     assert running.stdout.readline() == "runs\n"
     [record] = locks.list_locks("job")
     assert tenure("release", url, "job", "--token", record.token).code == 0
@@ -104,47 +107,21 @@ def test_a_program_is_ended_with_its_lease(start: Any, url: str, locks: Locks, t
     assert (shape["outcome"], shape["token"]) == ("lost", record.token)
 
 
-def is_there(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.matrix
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_the_program_does_not_outlive_the_trust_of_a_command_that_does_not_run(
-    start: Any, url: str, end: signal.Signals
+def test_a_wait_takes_the_lock_when_it_is_free_and_ends_with_a_signal(
+    start: Any, url: str, locks: Locks, until: Any, listens: Any
 ) -> None:
-    program = (sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(3600)")
-    running = start("run", url, "--ttl", "1s", "--kill-after", "200ms", "job", "--", *program)
-    pid = int(running.stdout.readline())
-    assert is_there(pid)
-    running.send_signal(end)
-    until(lambda: not is_there(pid))
-    if end is signal.SIGSTOP:
-        running.send_signal(signal.SIGCONT)
-        running.communicate(timeout=PATIENCE_S)
-        assert running.returncode == 70
-
-
-@pytest.mark.matrix
-def test_a_wait_takes_the_lock_when_it_is_free_and_ends_with_a_signal(start: Any, url: str, locks: Locks) -> None:
     lease = locks.acquire("job")
     waiting = start("run", url, "--wait", "1m", "job", "--", "echo", "mine")
-    other = start("run", url, "--wait", "forever", "job", "--", "echo", "never")
-    time.sleep(1)  # so that both wait, which nobody outside can see
+    other = start("run", url, "--wait", "forever", "--json", "job", "--", "echo", "never")
+    until(lambda: listens(waiting.pid) and listens(other.pid))
     other.send_signal(signal.SIGINT)
-    assert other.communicate(timeout=PATIENCE_S)[0] == ""
-    assert other.returncode == 128 + signal.SIGINT
+    out, err = other.communicate(timeout=PATIENCE_S)
+    assert (other.returncode, out) == (128 + signal.SIGINT, "")
+    assert json.loads(err) == {
+        "key": "job", "outcome": "interrupted", "exit_code": 130, "token": None, "command_exit_code": None,
+    }  # fmt: skip
+    assert waiting.poll() is None
     lease.release()
     assert waiting.communicate(timeout=PATIENCE_S)[0] == "mine\n"
     assert waiting.returncode == 0
@@ -179,22 +156,105 @@ def test_signals_reach_the_program(start: Any, url: str) -> None:
 
 
 @pytest.mark.matrix
-def test_a_program_that_is_left_to_run_is_found_where_nobody_watches(url: str) -> None:
-    """The planted bug: a watchman that hears of no deadline. The program outlives the trust in a stopped command."""
-    planted = (
-        "from tenure.cli.run import program as at; tell = at.Watchman.tell\n"
-        "at.Watchman.tell = lambda self, line: None if line.startswith('until') else tell(self, line)\n"
-        "from tenure.cli import main; main()"
-    )
-    program = (sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(3600)")
-    words = ("run", url, "--ttl", "1s", "--kill-after", "100ms", "job", "--", *program)
-    with subprocess.Popen([sys.executable, "-c", planted, *words], stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        pid = int(running.stdout.readline())
-        running.send_signal(signal.SIGSTOP)
-        try:
-            time.sleep(2.5)
-            assert is_there(pid)
-        finally:
-            os.kill(pid, signal.SIGKILL)
-            running.send_signal(signal.SIGCONT)
+def test_a_wait_that_runs_out_is_a_conflict(start: Any, url: str, locks: Locks) -> None:
+    with locks.hold("job"):
+        waiting = start("run", url, "--wait", "200ms", "job", "--", "echo", "never")
+        out, err = waiting.communicate(timeout=PATIENCE_S)
+    assert (waiting.returncode, out, err) == (1, "", "tenure: 'job' is held by another owner.\n")
+
+
+@pytest.mark.matrix
+def test_a_run_is_one_line_of_json_behind_what_the_program_writes(start: Any, url: str) -> None:
+    running = start("run", url, "--json", "job", "--", "sh", "-c", "echo $TENURE_TOKEN; echo aside >&2; kill -15 $$")
+    out, err = running.communicate(timeout=PATIENCE_S)
+    aside, told = err.splitlines()
+    assert aside == "aside"
+    assert json.loads(told) == {
+        "key": "job", "outcome": "ran", "exit_code": 143, "token": int(out), "command_exit_code": 143,
+    }  # fmt: skip
+
+
+@pytest.mark.matrix
+def test_a_program_has_what_it_would_have_without_tenure(start: Any, url: str, tmp_path: Path) -> None:
+    """Its input, its directory, its variables and the signals that Python ignores; no owner is anywhere."""
+    program = "cat; pwd; echo $SHOP; env | grep ^TENURE_ | sort; sed -n 's/^SigIgn:.//p' /proc/self/status"
+    given = tmp_path / "given"
+    given.write_text("from stdin\n")
+    environment = {**os.environ, "TENURE_STORE": url, "TENURE_TTL": "20s", "SHOP": "cats"}
+    with given.open() as stdin:
+        running = start("run", "job", "--", "sh", "-c", program, stdin=stdin, cwd=tmp_path, env=environment)
+        out, err = running.communicate(timeout=PATIENCE_S)
+    *said, ignored = out.splitlines()
+    assert said[:4] == ["from stdin", str(tmp_path), "cats", "TENURE_KEY=job"]
+    assert sorted(line.partition("=")[0] for line in said[3:]) == [
+        "TENURE_KEY", "TENURE_STORE", "TENURE_TOKEN", "TENURE_TTL",
+    ]  # fmt: skip
+    assert not int(ignored, 16) >> (signal.SIGPIPE - 1) & 1
+    assert not re.search("[0-9a-f]{32}", out + err)
+
+
+@pytest.mark.matrix
+def test_a_run_in_progress_is_told_from_a_job_of_another_host(start: Any, url: str, locks: Locks) -> None:
+    def tick(host: str, *command: str) -> Any:
+        return start("run", url, "--on-one-instance", "--instance", host, "job", "--", *command)
+
+    first = tick("one", *SLEEPS)
+    assert first.stdout.readline() == "runs\n"
+    again, other = tick("one", "true"), tick("two", "true")
+    again_told, other_told = again.communicate(timeout=PATIENCE_S)[1], other.communicate(timeout=PATIENCE_S)[1]
+    assert again_told == "tenure: 'job' is held by another owner. A run is still in progress.\n"
+    assert other_told == "tenure: The job 'job' runs on another instance.\n"
+    assert (again.returncode, other.returncode) == (1, 1)
+    assert [(record.key, record.instance) for record in locks.list_locks("job")] == [
+        ("job", "one"), ("job:owner", "one"),
+    ]  # fmt: skip
+
+
+@pytest.mark.matrix
+def test_the_jobs_lease_is_renewed_while_the_program_runs_and_left_behind(
+    start: Any, url: str, locks: Locks, until: Any
+) -> None:
+    def left() -> int:
+        [owner] = locks.list_locks("job:owner")
+        return owner.expires_in_ms
+
+    running = start("run", url, "--on-one-instance", "--instance", "one", "--ttl", "6s", "job", "--", *SLEEPS)
+    assert running.stdout.readline() == "runs\n"
+    lowest = [left()]
+
+    def moved() -> bool:
+        lowest.append(min(lowest[-1], left()))
+        return left() > lowest[-1] + 500
+
+    until(moved)
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=PATIENCE_S)
+    assert [record.key for record in locks.list_locks("job")] == ["job:owner"]
+    assert left() <= 6000
+
+
+@pytest.mark.matrix
+def test_a_store_in_memory_is_refused_for_nobody_else_sees_it(start: Any) -> None:
+    running = start("run", "memory://", "job", "--", "true")
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 2
+    assert "seen by one process alone" in err
+    assert "give the URL" in err
+
+
+def test_the_owner_of_a_hosts_job_is_the_same_for_each_tick_and_for_no_other_host_name_or_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from tenure.cli.run import ownership
+
+    machine = tmp_path / "machine-id"
+    machine.write_text("8f1d0c5b7a7e4c52b6f1f1f8b9a0c3d4\n")
+    monkeypatch.setattr(ownership, "_MACHINE_IDS", (str(tmp_path / "not-there"), str(machine)))
+    first = ownership._host_digest("shop-1", "job:owner")
+    assert first == ownership._host_digest("shop-1", "job:owner")
+    assert re.fullmatch("[0-9a-f]{32}", first)
+    assert "8f1d0c5b" not in first
+    others = {first, ownership._host_digest("shop-2", "job:owner"), ownership._host_digest("shop-1", "other:owner")}
+    machine.write_text("00000000000000000000000000000000\n")
+    others.add(ownership._host_digest("shop-1", "job:owner"))
+    assert len(others) == 4

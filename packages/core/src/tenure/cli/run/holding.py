@@ -127,7 +127,9 @@ async def _take_and_run(order: Order, locks: Locks, relay: Relay, ownership: Own
     with Watchman(order.kill_after_s) as watchman:
         relay.starts()
         more = {"TENURE_KEY": order.key, "TENURE_TOKEN": str(lease.token)}
-        program = await Program.start(order.command, more, watchman, locks.clock)
+        # Before the command begins: a tenure that is stopped as soon as it has begun tells nothing any more.
+        _tell_deadline(watchman, lease)
+        program = await Program.start(order.command, more, watchman, locks.clock, may_begin=lambda: lease.held)
         relay.started(program, lease)
         feeding = locks.spawn(_feed(watchman, lease, locks))
         try:
@@ -139,14 +141,18 @@ async def _take_and_run(order: Order, locks: Locks, relay: Relay, ownership: Own
     if ownership is not None:
         # Before the run lock is free: whoever takes that next is to find the job owned.
         await ownership.leave()
-    return await _ending(order, lease, code)
+    return await _ending(order, lease, code, begun=program.begun)
 
 
 async def _feed(watchman: Watchman, lease: Lease, locks: Locks) -> None:
     """Tell the watchman of each new deadline: he ends the command at the last one he heard of."""
     while lease.held:
-        watchman.tell(f"until {lease._kept.term.trusted_until!r}")  # noqa: SLF001 -- the holder's own end of trust
+        _tell_deadline(watchman, lease)
         await sleep_until(locks.clock, locks.clock.now() + locks.ttl_s / _DEADLINES_PER_TTL)
+
+
+def _tell_deadline(watchman: Watchman, lease: Lease) -> None:
+    watchman.tell(f"until {lease._kept.term.trusted_until!r}")  # noqa: SLF001 -- the holder's own end of trust
 
 
 async def _see_through(order: Order, program: Program, lease: Lease, locks: Locks) -> int | None:
@@ -159,7 +165,7 @@ async def _see_through(order: Order, program: Program, lease: Lease, locks: Lock
     return await program.end(ended, order.kill_after_s)
 
 
-async def _ending(order: Order, lease: Lease, code: int | None) -> Ending:
+async def _ending(order: Order, lease: Lease, code: int | None, *, begun: bool) -> Ending:
     reason = lease.lost.reason
     if reason is None:
         try:
@@ -168,10 +174,10 @@ async def _ending(order: Order, lease: Lease, code: int | None) -> Ending:
         except Exception as error:  # noqa: BLE001 -- the command has ended under its lease, and that is what counts
             say(f"The lock {order.key!r} could not be given back and ends with its ttl: {order.address.tell(error)}")
     if reason is not None or code is None:
-        how = "was ended" if code is not None else "could not be ended"
+        how = "was not begun" if not begun else "was ended" if code is not None else "could not be ended"
         told = (
             f"The lease on {order.key!r} (fencing token {lease.token}) was lost "
             f"({(reason or LossReason.EXPIRED).value}), and the command {how}: another instance may hold the lock now."
         )
-        return Ending("lost", LOST, told, lease.token, code)
+        return Ending("lost", LOST, told, lease.token, code if begun else None)
     return Ending("ran", code, None, lease.token, code)

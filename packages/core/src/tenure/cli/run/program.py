@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self, final
 
@@ -67,18 +67,35 @@ class Watchman:
 
 @final
 class Program:
-    """The command while it runs. Made by `start`."""
+    """
+    The command while it runs. Made by `start`.
 
-    def __init__(self, process: asyncio.subprocess.Process, clock: Clock) -> None:
+    Attributes:
+        begun: Whether it was begun at all.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, clock: Clock, *, begun: bool) -> None:
         self._process = process
         self._clock = clock
+        self.begun = begun
 
     @classmethod
-    async def start(cls, command: Sequence[str], more: Mapping[str, str], watchman: Watchman, clock: Clock) -> Self:
+    async def start(
+        cls,
+        command: Sequence[str],
+        more: Mapping[str, str],
+        watchman: Watchman,
+        clock: Clock,
+        *,
+        may_begin: Callable[[], bool],
+    ) -> Self:
         """
         Start *command* with *more* in its environment, once *watchman* knows of it.
 
         A command that is not there ends with 127, one that cannot be run with 126, each with a line on stderr.
+
+        Prevents: on a busy machine the process takes longer to start than the lease is trusted, and the command begins
+        under another one's lock. *may_begin* is asked last, and where it says no nothing is begun.
         """
         held, go = os.pipe()
         try:
@@ -90,11 +107,13 @@ class Program:
                 start_new_session=True,
             )
             watchman.tell(f"group {process.pid}")
-            os.write(go, b"1")
+            begun = may_begin()
+            if begun:
+                os.write(go, b"1")
         finally:
             os.close(held)
             os.close(go)
-        return cls(process, clock)
+        return cls(process, clock, begun=begun)
 
     @property
     def group(self) -> int:
