@@ -8,12 +8,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
 from tenure import ConfigurationError
+from tenure.cli import new_store as template
 from tenure.cli.new_store import new_store
 
 PATIENCE_S = 300
@@ -129,7 +130,8 @@ def test_every_word_of_the_template_is_filled_and_every_file_is_there(package: P
     [
         ("", "lower-case letters"), ("Demo", "lower-case letters"), ("2fast", "lower-case letters"),
         ("a--b", "lower-case letters"), ("a/../b", "lower-case letters"), ("x" * 25, "24 characters at most"),
-        ("tenure-demo", 'leave "tenure-" out'), ("postgres", "is taken"), ("sqlite", "is taken"),
+        ("tenure-demo", 'leave "tenure-" out'), ("a-", "lower-case letters"), ("caf\u00e9", "lower-case letters"),
+        *((name, "is taken.*Give another") for name in sorted(template._TAKEN)),
     ],
 )  # fmt: skip
 def test_a_name_that_cannot_be_is_refused_and_nothing_is_written(tmp_path: Path, name: str, told: str) -> None:
@@ -143,6 +145,14 @@ def test_nothing_is_overwritten_and_a_missing_directory_is_told(tmp_path: Path, 
         new_store("demo", tmp_path)
     with pytest.raises(ConfigurationError, match="is no directory"):
         new_store("demo", tmp_path / "not-there")
+
+
+def test_a_mistake_in_the_template_leaves_nothing_half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = [(PurePosixPath("a.py"), "@name@"), (PurePosixPath("b.py"), "@nobody@")]
+    monkeypatch.setattr(template, "_template", lambda: iter(wrong))
+    with pytest.raises(KeyError):
+        new_store("demo", tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_writes_it_and_tells_where(tenure: Callable[..., Any], tmp_path: Path) -> None:
@@ -173,6 +183,33 @@ def test_the_skeleton_is_red_rule_by_rule_and_says_what_is_to_be_done(package: P
     first, told = outcomes(package, "-x")
     assert first["failed"] == 1
     assert "NotImplementedError" in told
+
+
+@pytest.mark.matrix
+def test_the_first_failure_names_what_is_to_be_written_next(package: Path, tmp_path: Path) -> None:
+    """As a reader goes through it, who writes what the first failure asks for and nothing else."""
+    skeleton, opening = package / "src/tenure_demo/lock_store.py", package / "src/tenure_demo/opening.py"
+    url = f"demo:///{tmp_path}/locks.db"
+    answers = {
+        "acquire()": "return await self._client.acquire(key, owner, ttl_ms)",
+        "renew()": "return await self._client.renew(key, owner, ttl_ms)",
+        "release()": "return await self._client.release(key, owner)",
+        "aclose()": "await self._client.aclose()",
+    }
+    order = []
+    while (ran := outcomes(package, "-x", "tests/test_contract.py", url=url))[0].get("failed"):
+        assert len(order) < 5, order
+        # The last one: in a store that is left, aclose() is what a reader sees behind what went wrong before.
+        order.append(re.findall(r"^E +NotImplementedError: ([\w()]+)", ran[1], re.MULTILINE)[-1])
+        if order[-1] == "open":
+            opening.write_text(OPENING)
+            continue
+        left = re.sub(
+            rf"raise NotImplementedError\(\"{re.escape(order[-1])}.*", answers[order[-1]], skeleton.read_text()
+        )
+        skeleton.write_text(left)
+    assert order == ["open", "aclose()", "acquire()", "release()", "renew()"]
+    assert set(ran[0]) == {"passed"}
 
 
 @pytest.mark.matrix
